@@ -1,0 +1,43 @@
+"""What is checked of a declaration when it is imported, each mistake answered with its cure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from walkserve_sdk.checks_graph import Found, GraphCheck, check_owned
+from walkserve_sdk.checks_tracks import check_acyclic, check_prepare, stream_ends
+from walkserve_sdk.errors import DeclarationError
+from walkserve_sdk.graph import WalkGraph
+from walkserve_sdk.requests import Options
+from walkserve_sdk.streams import Stream
+from walkserve_sdk.tracks import TrackSpec
+
+
+def check(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
+    """Check a model's class body; returns the reading and the writing track of every stream, by name.
+
+    Raises:
+        DeclarationError: The first mistake found, as ``Model.member: what is wrong; the cure``.
+    """
+    _check_options(model)
+    for graph in found[WalkGraph].values():
+        GraphCheck(model, graph, found).run()
+    for track in found[TrackSpec].values():
+        for stream in track.writes:
+            check_owned(f"{model.__name__}.{track.name}", stream, found[Stream], "Stream")
+    check_prepare(model, found)
+    readers, writers = stream_ends(model, found)
+    check_acyclic(model, readers, writers)
+    return readers, writers
+
+
+def _check_options(model: type) -> None:
+    options = getattr(model, "Options", None)
+    place = f"{model.__name__}.Options"
+    if not (isinstance(options, type) and issubclass(options, Options)):
+        raise DeclarationError(f"{place}: it is no class of options; write class Options(Model.Options)")
+    if "__dataclass_fields__" not in vars(options):
+        raise DeclarationError(f"{place}: it is no dataclass; write @dataclass(frozen=True) above it")
+    for item in dataclasses.fields(options):
+        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise DeclarationError(f"{place}: {item.name!r} has no default; a client may leave it out")

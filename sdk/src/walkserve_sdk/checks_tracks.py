@@ -1,0 +1,138 @@
+"""What is checked of tracks: which Walks they ask for, and that every stream has one end each side."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+from walkserve_sdk.checks_graph import Found
+from walkserve_sdk.errors import DeclarationError
+from walkserve_sdk.graph import WalkGraph
+from walkserve_sdk.streams import Stream
+from walkserve_sdk.tracks import TrackSpec
+
+
+def _mentions(model: type, function: Any) -> set[str]:
+    """Attributes of ``self`` that a method uses, through the methods of the model it calls.
+
+    Only of ``self``: a track that says ``text.encode()`` does not ask for the graph ``encode``.
+    """
+    names: set[str] = set()
+    waiting = [function]
+    while waiting:
+        code = getattr(inspect.unwrap(waiting.pop()), "__code__", None)
+        new = set(_attributes(code, code.co_varnames[0])) - names if code and code.co_argcount else set()
+        names |= new
+        waiting += [helper for name in new if hasattr(helper := getattr(model, name, None), "__code__")]
+    return names
+
+
+def _attributes(code: CodeType, owner: str) -> Iterator[str]:
+    before: Any = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and before is not None:
+            # newer interpreters load two variables at once; the last is the one whose attribute is read
+            loaded = before.argval[-1] if isinstance(before.argval, tuple) else before.argval
+            if before.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and loaded == owner:
+                yield instruction.argval
+        before = instruction
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _attributes(constant, owner)
+
+
+def _graphs_of(model: type, function: Any, found: Found) -> list[WalkGraph]:
+    names = _mentions(model, function)
+    return [graph for name, graph in found[WalkGraph].items() if name in names]
+
+
+def check_prepare(model: type, found: Found) -> None:
+    """Before admission there is no device, and nothing to stream to."""
+    for graph in _graphs_of(model, getattr(model, "prepare", None), found):
+        for node in graph.nodes():
+            if node.component.device != "cpu":
+                raise DeclarationError(
+                    f"{model.__name__}.prepare: {graph.name!r} calls {node.component.name!r}, which is on "
+                    "the device; prepare runs before admission, on Component(..., device='cpu') only"
+                )
+            targets = [target for _, target in node.to]
+            for end in (*node.reads, *targets):
+                verb = "reads" if end in node.reads else "writes"
+                raise DeclarationError(
+                    f"{model.__name__}.prepare: {graph.name!r} {verb} {end.name!r}; "
+                    "prepare runs before the request's streams and outputs exist: do it in a track"
+                )
+
+
+def stream_ends(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
+    """The reading and the writing track of every stream, by its name; exactly one of each."""
+    readers: dict[str, str] = {}
+    writers: dict[str, str] = {}
+    for track in found[TrackSpec].values():
+        place = f"{model.__name__}.{track.name}"
+        for stream in track.writes:
+            if stream.by == "client":
+                raise DeclarationError(
+                    f"{place}: it writes {stream.name!r}, but that stream is written by the client"
+                )
+            if stream.name in writers:
+                raise DeclarationError(
+                    f"{place}: {stream.name!r} is already written by {writers[stream.name]!r}; "
+                    "a stream has one writer"
+                )
+            writers[stream.name] = track.name
+        written: list[Stream] = []
+        for graph in _graphs_of(model, track.function, found):
+            for node in graph.nodes():
+                written += [target for _, target in node.to if isinstance(target, Stream)]
+                for stream in node.reads:
+                    if readers.setdefault(stream.name, track.name) != track.name:
+                        raise DeclarationError(
+                            f"{place}: {stream.name!r} is already read by {readers[stream.name]!r}; "
+                            "a stream has one reader"
+                        )
+                for _, target in node.to:
+                    if isinstance(target, Stream) and target not in track.writes:
+                        raise DeclarationError(
+                            f"{place}: its Walk {graph.name!r} writes {target.name!r}; "
+                            f"say so with @track(writes={target.name})"
+                        )
+        for stream in track.writes:
+            if stream not in written:
+                raise DeclarationError(
+                    f"{place}: it says that it writes {stream.name!r}, but none of its Walks does; "
+                    f"write to={stream.name} on a node"
+                )
+    for stream in found[Stream].values():
+        if stream.name not in readers:
+            raise DeclarationError(
+                f"{model.__name__}.{stream.name}: no track reads this stream; delete it, or read it"
+            )
+        if stream.by == "track" and stream.name not in writers:
+            raise DeclarationError(
+                f"{model.__name__}.{stream.name}: no track writes this stream; "
+                f"write @track(writes={stream.name}), or Stream(by='client')"
+            )
+    return readers, writers
+
+
+def check_acyclic(model: type, readers: Mapping[str, str], writers: Mapping[str, str]) -> None:
+    """Tracks that wait for each other in a circle would wait for ever."""
+    follows: dict[str, set[str]] = {}
+    for stream, writer in writers.items():
+        follows.setdefault(writer, set()).add(readers[stream])
+    for start in follows:
+        reached, waiting = set(), [start]
+        while waiting:
+            for after in follows.get(waiting.pop(), ()):
+                if after == start:
+                    raise DeclarationError(
+                        f"{model.__name__}.{start}: it reads, by way of streams, what it writes itself; "
+                        "tracks and streams must not form a circle"
+                    )
+                if after not in reached:
+                    reached.add(after)
+                    waiting.append(after)

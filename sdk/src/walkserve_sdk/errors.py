@@ -1,0 +1,105 @@
+"""Every error of the project, sorted by whose fault it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The tail of an error message: ``; did you mean 'token'?`` or the known names, or nothing."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+class WalkserveError(Exception):
+    """The root. ``status`` is the HTTP status a client sees; ``type`` and ``code`` go in the envelope."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = None
+    param: str | None = None
+
+
+# --- the plugin's fault -------------------------------------------------------------------------------
+
+
+class DeclarationError(WalkserveError, TypeError):
+    """A family's declaration contradicts itself; raised when it is imported, in the author's words."""
+
+
+class PluginError(WalkserveError):
+    """A family cannot be used: it failed to import, two claim one name, or it wants another API level."""
+
+
+class LoadError(WalkserveError):
+    """A checkpoint does not fit its family: files, tensors or settings are missing or of the wrong shape."""
+
+
+class ComponentError(WalkserveError):
+    """A component broke while it computed; the message names component and method."""
+
+
+# --- the client's fault -------------------------------------------------------------------------------
+
+
+class BadRequest(WalkserveError):
+    """The request cannot be served as it is. ``param`` names the field, the message the cure."""
+
+    status = 400
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code if code is not None else type(self).code
+
+
+class ContextLengthExceeded(BadRequest):
+    """More tokens than the context or the whole pool can hold; the message has both numbers."""
+
+    code = "context_length_exceeded"
+
+
+class ModelNotFound(BadRequest):
+    """No such model is served here."""
+
+    status = 404
+    code = "model_not_found"
+
+
+class UnsupportedSurface(BadRequest):
+    """The model is served, but not through this route."""
+
+    code = "unsupported_surface"
+
+
+# --- the runtime's fault ------------------------------------------------------------------------------
+
+
+class Unavailable(WalkserveError):
+    """The server cannot serve this now: starting, draining, or the worker that held it was lost."""
+
+    status = 503
+    type = "unavailable"
+    code = "unavailable"
+
+
+class Cancelled(WalkserveError):
+    """The request was cancelled; a state of its life, not a fault."""
+
+    status = 499
+    type = "cancelled"
+    code = "cancelled"
+
+
+class WalkFailed(WalkserveError):
+    """A Walk did not complete. Thrown into the track that asked for it; uncaught, it fails the request."""
+
+    def __init__(self, message: str, *, blame: str = "server_error", status: int = 500) -> None:
+        super().__init__(message)
+        self.type = blame
+        self.status = status

@@ -1,0 +1,6 @@
+"""Torch building blocks for plugins; importing this imports torch, a declaration never does."""
+
+from walkserve_sdk.nn.paged import PAGED, register_paged_attention
+from walkserve_sdk.nn.weights import load_strictly, read_safetensors
+
+__all__ = ["PAGED", "load_strictly", "read_safetensors", "register_paged_attention"]

@@ -1,0 +1,171 @@
+"""Requests: parts in, options checked before admission, outputs asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from walkserve_sdk.errors import BadRequest, did_you_mean
+
+SEED_LIMIT = 2**63
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a token is drawn from logits. Applied in this order; the defaults leave the model as it is.
+
+    Args:
+        repetition_penalty: Over prompt and output (Keskar et al. 2019); 1 is off.
+        temperature: 0 takes the most likely token.
+        top_k: Keep the k most likely; 0 is off.
+        top_p: Keep the smallest set with this mass (Holtzman et al. 2019); 1 is off.
+        min_p: Drop what is less likely than this share of the most likely; 0 is off.
+    """
+
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """A family's options: subclass it as a frozen dataclass whose every field has a default.
+
+    Fields that are dataclasses themselves (``SamplingParams``) lie flat in a request:
+    ``temperature=0.6``; where two of them share a name, ``talker.temperature=0.6``.
+
+    Args:
+        seed: Of the request's own random streams; drawn for it when absent.
+    """
+
+    seed: Annotated[int, Meta(ge=0, le=SEED_LIMIT - 1)] | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of what a client sent.
+
+    Args:
+        kind: ``"text"``, ``"image"``, ``"audio"``, ``"video"`` or ``"tensor"``.
+        data: Text as ``str``, media as the bytes that came.
+    """
+
+    kind: str
+    data: str | bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one client asked of one model, checked.
+
+    Args:
+        parts: In the order they were sent.
+        outputs: Names of the Outputs asked for.
+        options: Of the family's own Options class, complete.
+        seed: The random seed in force, 0 <= seed < 2**63.
+        given: Names of the options the client set itself; the others are defaults.
+    """
+
+    parts: tuple[Part, ...]
+    outputs: tuple[str, ...]
+    options: Any
+    seed: int
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    def one(self, kind: str) -> str | bytes:
+        """The only part of this kind. Raises BadRequest if there is none or more than one."""
+        found = self.all(kind)
+        if len(found) != 1:
+            raise BadRequest(f"exactly one {kind} is needed, {len(found)} were given", param=kind)
+        return found[0]
+
+    def all(self, kind: str) -> tuple[str | bytes, ...]:
+        """Every part of this kind, in order."""
+        return tuple(part.data for part in self.parts if part.kind == kind)
+
+    def wants(self, output: Any) -> bool:
+        """Whether the client asked for this Output."""
+        return getattr(output, "name", output) in self.outputs
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def option_paths(options: type[Options]) -> dict[str, tuple[str, ...]]:
+    """Every name a client may set, with the path of the field it sets.
+
+    A nested field is known by its dotted name, and by its own name where no other field has it.
+    """
+    return {name: path for name, (path, _) in _settable(options).items()}
+
+
+@cache
+def _settable(options: type[Options]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """By name: the path of the field, and the type its value must have. Reading annotations is slow."""
+    hints = get_type_hints(options, include_extras=True)
+    found: dict[str, tuple[tuple[str, ...], Any]] = {}
+    nested: dict[str, list[str]] = {}
+    for item in dataclasses.fields(options):
+        kind = hints[item.name]
+        if not dataclasses.is_dataclass(kind):
+            found[item.name] = ((item.name,), kind)
+            continue
+        inner_hints = get_type_hints(kind, include_extras=True)
+        for inner in dataclasses.fields(kind):
+            dotted = f"{item.name}.{inner.name}"
+            found[dotted] = ((item.name, inner.name), inner_hints[inner.name])
+            nested.setdefault(inner.name, []).append(dotted)
+    for name, dotted_names in nested.items():
+        if len(dotted_names) == 1:
+            found.setdefault(name, found[dotted_names[0]])
+    return found
+
+
+def read_options(options: type[OptionsT], given: Mapping[str, Any]) -> OptionsT:
+    """Check what a client set and complete it with the family's defaults.
+
+    Raises:
+        BadRequest: A name nobody knows, or a value of the wrong type or out of range; ``param`` names it.
+    """
+    known = _settable(options)
+    default = options()
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    set_by: dict[tuple[str, ...], str] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise BadRequest(f"unknown option {name!r}{did_you_mean(name, known)}", param=name)
+        path, kind = known[name]
+        if path in set_by:
+            raise BadRequest(f"{set_by[path]} and {name} set the same option; send one of them", param=name)
+        set_by[path] = name
+        (changes if len(path) == 1 else nested.setdefault(path[0], {}))[path[-1]] = _read(kind, name, value)
+    changes |= {
+        field: dataclasses.replace(getattr(default, field), **inner) for field, inner in nested.items()
+    }
+    try:
+        return dataclasses.replace(default, **changes)
+    except ValueError as wrong:  # of a family's own __post_init__
+        raise BadRequest(str(wrong)) from None
+
+
+def _read(kind: Any, name: str, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as wrong:
+        message = f"{name}: {str(wrong)[:1].lower()}{str(wrong)[1:]}, got {value!r}"
+        raise BadRequest(message, param=name) from None
+
+
+def fresh_seed() -> int:
+    """A seed for a request that named none."""
+    return secrets.randbelow(SEED_LIMIT)
