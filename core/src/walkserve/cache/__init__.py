@@ -1,0 +1,1 @@
+"""Pages of key and value memory, counted apart from the tensors that hold them."""

@@ -1,0 +1,197 @@
+"""Which page of the cache belongs to which branch, in whole numbers only.
+
+A branch is a list of pages and a committed length. Forks share pages; who writes
+a shared page first takes a fresh one. Nothing here knows a tensor: ``paged.py``
+holds the storage and carries out the page copies that ``reserve`` asks for.
+
+             committed          reserved, not yet visible
+    |0 1 2 3|4 5 . .|    ->    |0 1 2 3|4 5 x x|x . . .|      reserve(3), page size 4
+     page 7  page 2             page 7  page 2  page 9
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+
+class OutOfPages(Exception):
+    """The pool has fewer free pages than were asked for; nothing was taken."""
+
+    def __init__(self, wanted: int, free: int) -> None:
+        super().__init__(f"{wanted} pages wanted, {free} free")
+        self.wanted = wanted
+        self.free = free
+
+
+class PoolCorrupt(AssertionError):
+    """Pages and reference counts contradict each other: a fault of the runtime."""
+
+
+class PagePool:
+    """A fixed number of pages, each with a count of the tables that hold it."""
+
+    def __init__(self, pages: int, page_size: int) -> None:
+        if pages < 1 or page_size < 1:
+            raise ValueError(f"a pool needs at least one page of one token, not {pages} of {page_size}")
+        self.pages = pages
+        self.page_size = page_size
+        self._references = [0] * pages
+        self._free = list(range(pages - 1, -1, -1))  # a stack: the page freed last is the warmest
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def held(self) -> int:
+        return self.pages - len(self._free)
+
+    def references(self, page: int) -> int:
+        """How many tables hold ``page``."""
+        return self._references[page]
+
+    def take(self, n: int) -> list[int]:
+        """Hand out ``n`` pages, each held once.
+
+        Raises:
+            OutOfPages: If fewer are free; then none is taken.
+        """
+        if n > len(self._free):
+            raise OutOfPages(n, len(self._free))
+        taken = [self._free.pop() for _ in range(n)]
+        for page in taken:
+            self._references[page] = 1
+        return taken
+
+    def share(self, pages: Iterable[int]) -> None:
+        """Count one more holder of each page.
+
+        Raises:
+            PoolCorrupt: If a page is held by nobody.
+        """
+        for page in pages:
+            if self._references[page] < 1:
+                raise PoolCorrupt(f"page {page} is shared, but nobody holds it")
+            self._references[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Count one holder less of each page; a page without a holder is free.
+
+        Raises:
+            PoolCorrupt: If a page is held by nobody.
+        """
+        for page in pages:
+            if self._references[page] < 1:
+                raise PoolCorrupt(f"page {page} is released, but nobody holds it")
+            self._references[page] -= 1
+            if self._references[page] == 0:
+                self._free.append(page)
+
+    def check(self, tables: "Iterable[PageTable] | None" = None) -> None:
+        """Verify that every page is either free or held, and free only once.
+
+        Args:
+            tables: All tables of this pool, if the caller knows them. Then the
+                counts must also be what these tables hold.
+
+        Raises:
+            PoolCorrupt: With everything that is wrong.
+        """
+        every = range(self.pages)
+        wrong: list[str] = []
+        free = Counter(self._free)
+        for page, count in enumerate(self._references):
+            if free[page] > 1:
+                wrong.append(f"page {page} is free {free[page]} times")
+            if count < 0:
+                wrong.append(f"page {page} has {count} holders")
+            if (count > 0) == (free[page] > 0):
+                wrong.append(f"page {page} is {'free and held' if count else 'neither free nor held'}")
+        wrong += [f"page {page} is free, but the pool has no such page" for page in free.keys() - set(every)]
+        if tables is not None:
+            holders = Counter(page for table in tables for page in table.pages)
+            wrong += [
+                f"page {page} counts {self._references[page]} holders, but {holders[page]} tables hold it"
+                for page in every
+                if self._references[page] != holders[page]
+            ]
+        if wrong:
+            raise PoolCorrupt("; ".join(wrong))
+
+
+class PageTable:
+    """One branch: the pages it holds and how many of its tokens are committed.
+
+    A turn first reserves room, its batch writes there, and only ``commit`` makes
+    the tokens part of the branch. Room that was never committed is used again by
+    the next ``reserve``, so a turn that is thrown away needs no undoing.
+    """
+
+    def __init__(self, pool: PagePool) -> None:
+        self.pool = pool
+        self.pages: list[int] = []
+        self.length = 0
+        self._reserved = 0
+
+    def reserve(self, tokens: int) -> list[tuple[int, int]]:
+        """Make room for ``tokens`` after the committed length.
+
+        Returns:
+            (source, target) pages that storage must copy before anyone writes: a
+            tail page that others hold as well has been replaced by a fresh one.
+
+        Raises:
+            OutOfPages: If there is not enough room; then nothing has changed.
+        """
+        if tokens < 0:
+            raise ValueError(f"cannot reserve {tokens} tokens")
+        size = self.pool.page_size
+        first = self.length // size  # the page the next token goes to
+        stop = -(-(self.length + tokens) // size)
+        # Pages past the committed ones are never shared: fork leaves them out.
+        splits = tokens > 0 and first < len(self.pages) and self.pool.references(self.pages[first]) > 1
+        fresh = self.pool.take(max(0, stop - len(self.pages)) + splits)
+        copies: list[tuple[int, int]] = []
+        if splits:
+            source, target = self.pages[first], fresh.pop(0)
+            self.pages[first] = target
+            self.pool.release([source])
+            copies.append((source, target))
+        self.pages += fresh
+        self._reserved = tokens
+        return copies
+
+    def commit(self, tokens: int) -> None:
+        """Make ``tokens`` of the reserved ones visible.
+
+        Raises:
+            ValueError: If fewer are reserved.
+        """
+        if not 0 <= tokens <= self._reserved:
+            raise ValueError(f"cannot commit {tokens} tokens, {self._reserved} are reserved")
+        self.length += tokens
+        self._reserved -= tokens
+
+    def fork(self) -> "PageTable":
+        """Continue the committed tokens under a second table, sharing their pages."""
+        other = PageTable(self.pool)
+        other.pages = self.pages[: -(-self.length // self.pool.page_size)]
+        other.length = self.length
+        self.pool.share(other.pages)
+        return other
+
+    def slots(self, start: int, stop: int) -> list[int]:
+        """Where tokens ``start`` to ``stop`` lie: page x page size + offset.
+
+        Raises:
+            ValueError: If there is no room at one of these positions.
+        """
+        size = self.pool.page_size
+        if not 0 <= start <= stop <= len(self.pages) * size:
+            raise ValueError(f"no slots {start} to {stop} in {len(self.pages)} pages of {size}")
+        return [self.pages[at // size] * size + at % size for at in range(start, stop)]
+
+    def drop(self) -> None:
+        """Give all pages back; the branch is empty afterwards. Twice is harmless."""
+        pages, self.pages = self.pages, []
+        self.length = self._reserved = 0
+        self.pool.release(pages)

@@ -1,0 +1,146 @@
+"""``walkserve generate``: one request to one model, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from walkserve.cli.options import model_options
+
+FORMATS = (".wav", ".flac")
+
+
+class _OptionValue(click.ParamType[tuple[str, Any]]):
+    """``name=value``; the value is JSON where it is JSON, else text."""
+
+    name = "option"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        name, has_value, text = value.partition("=")
+        if not name or not has_value:
+            self.fail(f"{value!r} is not NAME=VALUE, as in voice=tara", param, ctx)
+        return name, read_value(text)
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, a list: what JSON makes of it; anything else is text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@click.command("generate")
+@click.argument("name", metavar="NAME[:VARIANT][=CHECKPOINT]")
+@click.option("--text", required=True, help="What to say; - reads it from stdin.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"Where the sound goes; ends in {' or '.join(FORMATS)}.",
+)
+@click.option(
+    "--option",
+    "options",
+    type=_OptionValue(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One of the model's own options, as in voice=tara or temperature=0.4; may be given several times.",
+)
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="For the same sound again.")
+@model_options
+def command(
+    name: str,
+    text: str,
+    out: Path,
+    options: Sequence[tuple[str, Any]],
+    seed: int | None,
+    device: str,
+    dtype: str,
+    deterministic: bool,
+    log_level: str,
+) -> None:
+    """Speak a text into a file, without a server."""
+    _check_out(out)
+    asked = _collect(options, seed)
+    output = _audio_output(name)
+    if text == "-":
+        text = sys.stdin.read()
+
+    from rich.console import Console
+
+    progress = Console(stderr=True)
+    with progress.status(f"loading {name}"):
+        from walkserve import Engine
+
+        engine = Engine(name, device=device, dtype=dtype, deterministic=deterministic)
+    with engine, progress.status("generating"):
+        began = time.perf_counter()
+        result = engine.generate(text=text, outputs=(output,), **asked)
+        took_s = time.perf_counter() - began
+    audio = getattr(result, output)
+    _write(out, audio.samples, audio.rate)
+    audio_s = len(audio.samples) / audio.rate
+    factor = f"real-time factor {took_s / audio_s:.2f}" if audio_s else "no real-time factor"
+    click.echo(f"{out}: {audio_s:.2f} s of audio in {took_s:.2f} s, {factor}")
+    click.echo(f"finish reason: {result.finish_reason}, seed: {result.seed}")
+
+
+def _check_out(out: Path) -> None:
+    """Before a minute of work, not after it."""
+    if out.suffix.lower() not in FORMATS:
+        raise click.BadParameter(
+            f"no format ends in {out.suffix!r}; there is {' and '.join(FORMATS)}", param_hint="--out"
+        )
+    folder = out.parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no folder {folder}", param_hint="--out")
+    if not os.access(out if out.exists() else folder, os.W_OK):
+        raise click.BadParameter(f"{out} may not be written", param_hint="--out")
+
+
+def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, Any]:
+    pairs = [*options, *([("seed", seed)] if seed is not None else [])]
+    asked = dict(pairs)
+    for key in asked:
+        if sum(name == key for name, _ in pairs) > 1:
+            raise click.BadParameter(f"{key} is given twice", param_hint="--option")
+        if key in ("text", "outputs"):
+            raise click.BadParameter(f"{key} is no option of a model", param_hint="--option")
+    return asked
+
+
+def _audio_output(name: str) -> str:
+    """The output to write. Families with none, or with several, wait for a later version."""
+    from walkserve.errors import SettingError
+    from walkserve.model_names import parse_model_name
+    from walkserve.plugins import load_model
+    from walkserve_sdk.ports import Audio
+
+    family = parse_model_name(name).family
+    outputs = load_model(family).spec.outputs
+    audio = [output for output, port in outputs.items() if isinstance(port.kind, Audio)]
+    if len(audio) != 1:
+        raise SettingError(
+            f"{family} gives {', '.join(outputs) or 'nothing'}; `generate` needs one audio output"
+        )
+    return audio[0]
+
+
+def _write(out: Path, samples: Any, rate: int) -> None:
+    import soundfile
+
+    try:
+        soundfile.write(out, samples, rate)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise click.FileError(str(out), f"it cannot be written: {error}") from error

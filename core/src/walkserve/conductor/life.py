@@ -1,0 +1,67 @@
+"""One request's life as the conductor knows it: where it stands, what it holds, what it has given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from walkserve_sdk import Outcome, Request
+from walkserve_sdk.tracks import TrackRun
+
+from walkserve import messages as m
+
+
+class Phase(Enum):
+    """Where a request is.
+
+    PREPARING -> WAITING -> RUNNING -> CLOSING -> forgotten; any phase may go straight to CLOSING, when the
+    request fails, is refused or is cancelled. CLOSING lasts until every worker has let go.
+    """
+
+    PREPARING = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+
+
+@dataclass(slots=True)
+class TrackLife:
+    """One track of one request: its generator, and the graph it waits for."""
+
+    run: TrackRun
+    graph: str = ""
+    is_finished: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """The ledger of one request.
+
+    Args:
+        holders: Addresses of workers that hold something of it.
+        pages: Reserved, per cached component.
+    """
+
+    number: int
+    client: str
+    tag: int
+    request: Request
+    holders: set[str]
+    phase: Phase = Phase.PREPARING
+    prepared: Outcome = field(default_factory=Outcome)
+    tracks: dict[str, TrackLife] = field(default_factory=dict)
+    pages: dict[str, int] = field(default_factory=dict)
+    wrote: dict[str, int] = field(default_factory=dict)
+    emitted: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
+    reason: str | None = None
+
+    def heard(self, ended: m.WalkEnded) -> Outcome:
+        """Add a Walk's counts to the request's; what its track is told."""
+        for stream, count in ended.wrote.items():
+            self.wrote[stream] = self.wrote.get(stream, 0) + count
+        for name, count in ended.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        self.emitted |= ended.emitted
+        return Outcome(ended.values, ended.ended_by, ended.turns)

@@ -1,0 +1,283 @@
+"""Placement: which worker holds which component, by default or by a YAML or TOML file.
+
+A file says, for a served name or for a whole family, which components go on which rank::
+
+    models:
+      orpheus:
+        - {components: [llama], ranks: [0]}
+        - {components: [snac], ranks: [1]}
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from walkserve.errors import SettingError
+from walkserve_sdk.errors import did_you_mean
+from walkserve_sdk.models import Model
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One component on one rank. ``where`` is its place in the file, for messages."""
+
+    component: str
+    rank: int
+    where: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A placement file. ``models``: a served name or a family -> its place in the file, and its lines."""
+
+    models: Mapping[str, tuple[str, tuple[Placed, ...]]]
+
+    def entries(self, name: str, family: str) -> tuple[Placed, ...]:
+        """What is said of one served model: of its name, or else of its family."""
+        for key in (name, family):
+            if key in self.models:
+                return self.models[key][1]
+        return ()
+
+    def check(self, served: Mapping[str, str], installed: Iterable[str]) -> None:
+        """Refuse what it says of models that are not served.
+
+        Args:
+            served: Served name -> family.
+            installed: Names of the families that are installed.
+
+        Raises:
+            SettingError: With the line.
+        """
+        for key, (where, _) in self.models.items():
+            if key in served or key in served.values():
+                continue
+            if key.partition(":")[0] in installed:
+                raise SettingError(
+                    f"{where}: {key!r} is placed, but not served; served: {', '.join(sorted(served))}"
+                )
+            near = did_you_mean(key, {*served, *served.values()})
+            raise SettingError(f"{where}: unknown model {key!r}{near}")
+
+
+def worker_prefix(name: str) -> str:
+    """What the names of a served model's workers begin with; they become names of sockets."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name)
+
+
+def place(name: str, family: type[Model], entries: Sequence[Placed] = ()) -> dict[str, str]:
+    """Component -> name of the worker that holds it.
+
+    CPU components are on the host worker. The others are on the rank they are placed on; those that no
+    entry names are on the lowest rank that one does, or on rank 0.
+
+    Raises:
+        SettingError: An entry names no component, one twice, one that belongs on the host, or it parts
+            components that one graph calls. With the line.
+    """
+    components = family.spec.components
+    chosen: dict[str, Placed] = {}
+    for entry in entries:
+        component = components.get(entry.component)
+        if component is None:
+            raise SettingError(
+                f"{entry.where}: {name} has no component {entry.component!r}"
+                f"{did_you_mean(entry.component, components)}"
+            )
+        if component.device == "cpu":
+            raise SettingError(
+                f"{entry.where}: {entry.component!r} runs on the CPU, on {name}'s host worker; "
+                "it is on no rank, so leave it out"
+            )
+        if entry.component in chosen:
+            raise SettingError(
+                f"{entry.where}: {entry.component!r} is placed a second time; "
+                f"it is also in {chosen[entry.component].where}"
+            )
+        chosen[entry.component] = entry
+    lowest = min((entry.rank for entry in entries), default=0)
+    ranks = {component: entry.rank for component, entry in chosen.items()}
+    _check_graphs(family, chosen, {each: ranks.get(each, lowest) for each in components})
+    prefix = worker_prefix(name)
+    return {
+        each: f"{prefix}.host" if component.device == "cpu" else f"{prefix}.rank{ranks.get(each, lowest)}"
+        for each, component in components.items()
+    }
+
+
+def _check_graphs(family: type[Model], chosen: Mapping[str, Placed], ranks: Mapping[str, int]) -> None:
+    """This version runs all components of a graph on one rank; say so while the line is known."""
+    for graph in family.spec.graphs.values():
+        called = dict.fromkeys(
+            node.component.name for node in graph.nodes() if node.component.device != "cpu"
+        )
+        if len({ranks[component] for component in called}) > 1:
+            apart = [component for component in called if component in chosen][-1]
+            others = ", ".join(repr(component) for component in called if component != apart)
+            raise SettingError(
+                f"{chosen[apart].where}: {apart!r} is placed apart from {others}, but the graph "
+                f"{graph.name!r} calls them all; this version runs all components of one graph on one rank"
+            )
+
+
+# --- reading a file -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A value of the file and its place in it. Mappings and lists hold spots."""
+
+    value: Any
+    where: str
+
+    def wrong(self, what: str) -> SettingError:
+        return SettingError(f"{self.where}: {what}")
+
+    def mapping(self, what: str) -> dict[str, _Spot]:
+        if not isinstance(self.value, dict):
+            raise self.wrong(f"{what}, not {_shown(self.value)}")
+        return self.value
+
+    def list(self, what: str) -> list[_Spot]:
+        if not isinstance(self.value, list):
+            raise self.wrong(f"{what}, not {_shown(self.value)}")
+        return self.value
+
+
+def read_placement(path: Path) -> Placement:
+    """Read a placement file.
+
+    Raises:
+        SettingError: It cannot be read, or says what no placement can. With the line (YAML) or the key
+            (TOML).
+    """
+    kinds = {".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
+    if path.suffix not in kinds:
+        raise SettingError(f"{path}: a placement file ends in {', '.join(kinds)}")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: this placement file cannot be read: {error}") from error
+    top = kinds[path.suffix](str(path), text)
+    keys = _known(top, "a placement file has the key 'models'", ("models",))
+    if "models" not in keys:
+        raise top.wrong("the key 'models' is missing")
+    models = keys["models"].mapping("'models' maps names of models to lists")
+    return Placement({key: (spot.where, tuple(_entries(key, spot))) for key, spot in models.items()})
+
+
+def _entries(model: str, spot: _Spot) -> list[Placed]:
+    form = f"{model!r} has a list of entries {{components: [...], ranks: [...]}}"
+    placed = []
+    for entry in spot.list(form):
+        keys = _known(entry, f"an entry of {form}", ("components", "ranks"))
+        for key in ("components", "ranks"):
+            if key not in keys:
+                raise entry.wrong(f"this entry lacks the key {key!r}")
+        rank = _rank(keys["ranks"])
+        names = keys["components"].list("'components' is a list of names")
+        if not names:
+            raise keys["components"].wrong("'components' is empty; name those that go on this rank")
+        for name in names:
+            if not isinstance(name.value, str):
+                raise name.wrong(f"a component is named by a word, not by {_shown(name.value)}")
+            placed.append(Placed(name.value, rank, name.where))
+    return placed
+
+
+def _rank(spot: _Spot) -> int:
+    ranks = spot.list("'ranks' is a list of one rank")
+    if not ranks:
+        raise spot.wrong("'ranks' is empty; name the rank, as in ranks: [0]")
+    for rank in ranks:
+        if isinstance(rank.value, bool) or not isinstance(rank.value, int) or rank.value < 0:
+            raise rank.wrong(f"a rank is a whole number from 0 up, not {_shown(rank.value)}")
+    if len(ranks) > 1:
+        raise spot.wrong(
+            f"'ranks' names {len(ranks)} ranks; replicas and tensor parallelism are not in this version, "
+            "so a component is on one rank"
+        )
+    rank_number: int = ranks[0].value
+    return rank_number
+
+
+def _known(spot: _Spot, form: str, keys: tuple[str, ...]) -> dict[str, _Spot]:
+    found = spot.mapping(form)
+    for key, value in found.items():
+        if key not in keys:
+            raise value.wrong(f"unknown key {key!r}{did_you_mean(key, keys)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case _:
+            return repr(value)
+
+
+def _read_yaml(path: str, text: str) -> _Spot:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise SettingError(f"{path}{line}: this is no YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path}: this is no YAML: {error}") from error
+    if root is None:
+        raise SettingError(f"{path}, line 1: the file is empty; it has the key 'models'")
+    return _from_yaml(path, root, root)
+
+
+def _from_yaml(path: str, node: yaml.Node, at: yaml.Node) -> _Spot:
+    """``at`` is what the line is taken from: a value in a mapping is looked for at its key."""
+    where = f"{path}, line {at.start_mark.line + 1}"
+    match node:
+        case yaml.MappingNode():
+            found: dict[str, _Spot] = {}
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise SettingError(f"{path}, line {key.start_mark.line + 1}: a key is a word")
+                if key.value in found:
+                    raise SettingError(
+                        f"{path}, line {key.start_mark.line + 1}: the key {key.value!r} is there a second "
+                        f"time; it is also in {found[key.value].where}"
+                    )
+                found[key.value] = _from_yaml(path, value, key)
+            return _Spot(found, where)
+        case yaml.SequenceNode():
+            return _Spot([_from_yaml(path, each, each) for each in node.value], where)
+        case _:
+            return _Spot(yaml.constructor.SafeConstructor().construct_object(node), where)
+
+
+def _read_toml(path: str, text: str) -> _Spot:
+    try:
+        return _from_toml(path, "", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path}: this is no TOML: {error}") from error
+
+
+def _from_toml(path: str, key: str, value: Any) -> _Spot:
+    where = f"{path}, {key}" if key else path
+    match value:
+        case dict():
+            prefix = f"{key}." if key else ""
+            return _Spot({name: _from_toml(path, prefix + name, each) for name, each in value.items()}, where)
+        case list():
+            return _Spot([_from_toml(path, f"{key}[{n}]", each) for n, each in enumerate(value)], where)
+        case _:
+            return _Spot(value, where)

@@ -1,0 +1,111 @@
+"""One model being served: its declaration, its plans, where its components are, and its workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from walkserve_sdk import DeclarationError, Model
+
+from walkserve import messages as m
+from walkserve.conductor.life import Life
+from walkserve.graph.lower import lower_model
+from walkserve.graph.plan import Plan
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """A worker and what it said of itself."""
+
+    name: str
+    address: str = ""
+    pid: int = 0
+    state: str = "starting"
+    components: dict[str, str] = field(default_factory=dict)
+
+
+class Served:
+    """A model, its workers and its queue.
+
+    Args:
+        name: As clients know it.
+        model: The family, for one checkpoint.
+        ranks: Component -> name of the worker that holds it.
+
+    Raises:
+        DeclarationError: A graph calls components of several workers, which this version does not run.
+    """
+
+    def __init__(self, name: str, model: Model, ranks: Mapping[str, str]) -> None:
+        self.name = name
+        self.model = model
+        self.ranks = dict(ranks)
+        self.plans = lower_model(type(model))
+        self.workers = {rank: WorkerRecord(rank) for rank in dict.fromkeys(ranks.values())}
+        self.pools: dict[str, m.PoolInfo] = {}
+        self.reserved: dict[str, int] = {}
+        self.queue: deque[Life] = deque()  # admitted in this order
+        self.is_warm = False
+        self.homes = {graph: self._home(plan) for graph, plan in self.plans.items()}
+        self.reader_of = self._ends("reads")
+        self.writer_of = self._ends("writes")
+
+    def _home(self, plan: Plan) -> str:
+        """The worker that runs a graph: of its first cached component, else of its first node."""
+        spec = self.model.spec
+        cached = [name for name in plan.components if spec.components[name].kv is not None]
+        home = self.ranks[(cached or list(plan.components))[0]]
+        for name in plan.components:
+            if self.ranks[name] != home:
+                raise DeclarationError(
+                    f"{spec.name}.{plan.name}: {name!r} is placed on {self.ranks[name]!r} and its neighbours on {home!r}; "
+                    "this version runs all components of one graph on one rank"
+                )
+        return home
+
+    def _ends(self, end: str) -> dict[str, str]:
+        """Stream -> the one worker at its reading or writing end."""
+        return {stream: self.homes[name] for name, plan in self.plans.items() for stream in getattr(plan, end)}
+
+    def address_of(self, graph: str) -> str:
+        """Where a graph runs now."""
+        return self.workers[self.homes[graph]].address
+
+    @property
+    def addresses(self) -> list[str]:
+        return [worker.address for worker in self.workers.values() if worker.state == "ready"]
+
+    @property
+    def is_ready(self) -> bool:
+        """All workers are there, and a warm-up request has passed through them."""
+        return self.is_warm and self.has_all_workers
+
+    @property
+    def has_all_workers(self) -> bool:
+        return all(worker.state == "ready" for worker in self.workers.values())
+
+    def info(self, running: int) -> m.ModelInfo:
+        """For ``/v1/server``."""
+        return m.ModelInfo(
+            name=self.name,
+            family=self.model.spec.name,
+            checkpoint=self.model.checkpoint.label,
+            workers=tuple(
+                m.WorkerInfo(
+                    name=worker.name,
+                    address=worker.address,
+                    pid=worker.pid,
+                    state=worker.state,
+                    components=worker.components,
+                    pools={
+                        name: (pool.pages, self.reserved.get(name, 0))
+                        for name, pool in self.pools.items()
+                        if name in worker.components
+                    },
+                )
+                for worker in self.workers.values()
+            ),
+            running=running,
+            waiting=len(self.queue),
+        )

@@ -1,0 +1,67 @@
+"""Settings, as every process of a server gets them: frozen, complete, already checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+from walkserve_sdk import Checkpoint
+
+
+class ModelConfig(Struct, frozen=True):
+    """One model to serve.
+
+    Args:
+        name: As clients know it: ``orpheus`` or ``orpheus:toy``.
+        family: Its entry point's name.
+        label: What the user named as its checkpoint.
+        folders: Part of the checkpoint -> folder on this machine.
+        ranks: Component -> name of the worker that holds it, ``orpheus.host`` or ``orpheus.rank0``.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        dtype: ``"float32"``, ``"bfloat16"`` or ``"auto"``: float32 on a CPU, the checkpoint's own on a GPU.
+        deterministic: Batched equals alone, to the bit on a CPU; slower.
+        cache_tokens: Tokens a cached component's pool holds in all on a CPU.
+        token_budget: The most tokens of a cached component in one batch.
+        max_rows: The most rows in one batch.
+    """
+
+    name: str
+    family: str
+    label: str
+    folders: dict[str, str]
+    ranks: dict[str, str]
+    device: str = "auto"
+    dtype: str = "auto"
+    deterministic: bool = False
+    cache_tokens: int = 32_768
+    token_budget: int = 512
+    max_rows: int = 64
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """For the family's declaration and its components."""
+        return Checkpoint({part: Path(folder) for part, folder in self.folders.items()}, self.label)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Every worker of this model, once."""
+        return tuple(dict.fromkeys(self.ranks.values()))
+
+
+class ServerConfig(Struct, frozen=True):
+    """One server.
+
+    Args:
+        run_folder: Sockets and shared memory of this server.
+        threads: CPU threads of each worker.
+    """
+
+    models: tuple[ModelConfig, ...]
+    run_folder: str
+    log_level: str = "info"
+    threads: int = 1
+
+
+def worker_threads(cores: int, workers: int) -> int:
+    """CPU threads for each worker: threads of busy neighbours wait for each other, so they are shared out."""
+    return max(1, (cores - 1) // max(1, workers))

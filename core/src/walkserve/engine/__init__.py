@@ -1,0 +1,1 @@
+"""Engines: how a kind of component is run."""

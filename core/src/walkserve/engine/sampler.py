@@ -1,0 +1,227 @@
+"""Choosing the next token of each row from its logits.
+
+The order is transformers': repetition penalty, temperature, top-k, top-p, min-p.
+The draw is the inverse of the cumulative distribution at a number the caller
+brings (``random.uniform``), so there is no generator.
+
+The vocabulary is not sorted. A row that filters looks at its best 1,024 tokens
+first; only if these do not settle what is kept is the whole row sorted. A row that
+does not filter walks the distribution in the order of ids.
+
+Whatever rounds (exponentials and sums) is computed row by row, so a row's token is
+the same in any batch; only what selects (top-k, argmax) is done for all rows at once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from walkserve_sdk import ComponentError
+
+_CANDIDATES = 1024
+
+
+class BadLogits(ComponentError):
+    """Logits that nothing can be sampled from: NaN, infinity, or no token that is allowed."""
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        super().__init__(f"logits of rows {list(rows)} have NaN, infinity or no allowed token")
+        self.rows = list(rows)
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """How one row samples, and the number in [0, 1) that decides its draw."""
+
+    temperature: float = 1.0  # 0: the best token
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
+    min_p: float = 0.0  # relative to the best token's probability; 0: off
+    repetition_penalty: float = 1.0  # 1: off
+    uniform: float = 0.0
+    seen: Tensor | None = None  # (n,) int64 ids of prompt and output, duplicates allowed: what is penalised
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "temperature": 0 <= self.temperature < math.inf,
+            "top_k": self.top_k >= 0,
+            "top_p": 0 < self.top_p <= 1,
+            "min_p": 0 <= self.min_p <= 1,
+            "repetition_penalty": 0 < self.repetition_penalty < math.inf,
+            "uniform": 0 <= self.uniform < 1,
+        }
+        for name, holds in bounds.items():
+            if not holds:
+                raise ValueError(f"{name} cannot be {getattr(self, name)}")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def is_filtered(self) -> bool:
+        return not self.is_greedy and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What may be drawn, with its weights: not normalised, the best token's is 1.
+
+    In the order of the draw: from the best down, equals by id; without a filter by id.
+    """
+
+    ids: Tensor | None  # (kept,) int64; None: every id
+    weights: Tensor  # (kept,) or (vocabulary,)
+
+
+def sample(logits: Tensor, rows: Sequence[SampleRow], allow: Tensor | None = None) -> list[int]:
+    """Choose one token per row.
+
+    Args:
+        logits: (rows, vocabulary), any floating dtype; not changed.
+        rows: How each row samples.
+        allow: (rows, vocabulary) bool, false for what may not be chosen.
+
+    Raises:
+        BadLogits: Names the rows with NaN, infinity or nothing allowed.
+    """
+    scores = _scores(logits, rows, allow)
+    greedy = [i for i, row in enumerate(rows) if row.is_greedy]
+    chosen = dict(zip(greedy, _pick(scores, greedy).argmax(dim=1).tolist(), strict=True)) if greedy else {}
+    for i, kept in _kept_of(scores, rows).items():
+        chosen[i] = _draw(kept, rows[i].uniform)
+    return [chosen[i] for i in range(len(rows))]
+
+
+def kept(logits: Tensor, row: SampleRow, allow: Tensor | None = None) -> list[int]:
+    """List the ids that ``sample`` would draw from, sorted.
+
+    Args:
+        logits: (vocabulary,), like ``allow``.
+
+    Raises:
+        BadLogits: As ``sample``.
+    """
+    scores = _scores(logits[None], [row], None if allow is None else allow[None])
+    if row.is_greedy:
+        return [int(scores[0].argmax())]
+    kept = _kept_of(scores, [row])[0]
+    ids = scores[0].isfinite().nonzero()[:, 0] if kept.ids is None else kept.ids.sort().values
+    return [int(i) for i in ids.tolist()]
+
+
+def _scores(logits: Tensor, rows: Sequence[SampleRow], allow: Tensor | None) -> Tensor:
+    """Penalise and mask, in float32. A token that may not be chosen has -inf."""
+    if logits.dim() != 2 or len(logits) != len(rows):
+        raise ValueError(f"logits of shape {tuple(logits.shape)} for {len(rows)} rows")
+    _refuse(~(logits.amax(dim=1) < torch.inf))  # a NaN is not less, and amax passes it on
+    scores = logits.float()
+    penalised = [
+        (i, row.seen, row.repetition_penalty)
+        for i, row in enumerate(rows)
+        if row.repetition_penalty != 1 and row.seen is not None
+    ]
+    if scores is logits and (penalised or allow is not None):
+        scores = scores.clone()
+    for i, seen, penalty in penalised:
+        score = scores[i, seen]
+        # A duplicate writes the same number twice: ids are penalised once, however often seen.
+        scores[i, seen] = torch.where(score < 0, score * penalty, score / penalty)
+    if allow is not None:
+        scores.masked_fill_(~allow, -torch.inf)
+    _refuse(scores.amax(dim=1).isinf())
+    return scores
+
+
+def _refuse(bad: Tensor) -> None:
+    if bad.any():
+        raise BadLogits(bad.nonzero()[:, 0].tolist())
+
+
+def _pick(scores: Tensor, rows: list[int]) -> Tensor:
+    return scores if len(rows) == len(scores) else scores[rows]
+
+
+def _kept_of(scores: Tensor, rows: Sequence[SampleRow]) -> dict[int, _Kept]:
+    """What each row that is not greedy draws from."""
+    found: dict[int, _Kept] = {}
+    filtered: list[int] = []
+    for i, row in enumerate(rows):
+        if row.is_filtered:
+            filtered.append(i)
+        elif not row.is_greedy:
+            found[i] = _Kept(None, _weights(scores[i], row))
+    if filtered:
+        best = _pick(scores, filtered).topk(min(_CANDIDATES, scores.shape[1]))
+        for i, values, ids in zip(filtered, best.values, best.indices, strict=True):
+            found[i] = _filtered(scores[i], rows[i], values, ids)
+    return found
+
+
+def _weights(scores: Tensor, row: SampleRow) -> Tensor:
+    # The difference first: a small temperature cannot overflow.
+    return ((scores - scores.max()) / row.temperature).exp()
+
+
+def _filtered(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor) -> _Kept:
+    """Keep what top-k, top-p and min-p leave of a row, from its best tokens alone if they settle it.
+
+    Args:
+        scores: (vocabulary,)
+        values: (candidates,) the best of ``scores``, in descending order.
+        ids: (candidates,) theirs; equals in any order.
+    """
+    mass = None  # of the whole row; top-k has its own, that of what it leaves
+    if row.top_p < 1 and not row.top_k:
+        mass = float(_weights(scores, row).sum(dtype=torch.float64))
+    by_id = ids.argsort()
+    values, by_value = values[by_id].sort(descending=True, stable=True)
+    ids = ids[by_id][by_value]
+    weights = _weights(values.double(), row)
+    count = _count(values, weights, row, mass, is_whole=len(values) == len(scores))
+    if count is None:
+        values, ids = scores.sort(descending=True, stable=True)
+        weights = _weights(values.double(), row)
+        count = _count(values, weights, row, mass, is_whole=True)
+        assert count is not None
+    return _Kept(ids[:count], weights[:count])
+
+
+def _count(
+    values: Tensor, weights: Tensor, row: SampleRow, mass: float | None, *, is_whole: bool
+) -> int | None:
+    """How many of the best tokens are kept; None if that depends on tokens beyond these.
+
+    It does when the last one kept equals the last candidate: its equals may lie beyond.
+    """
+    last = float(values[-1])
+
+    def is_settled(count: int) -> bool:
+        return is_whole or last == -math.inf or float(values[count - 1]) > last
+
+    count = int((values > -math.inf).sum())
+    if row.top_k:
+        if row.top_k > len(values) and not is_whole:
+            return None
+        worst = values[min(row.top_k, len(values)) - 1]
+        count = min(count, int((values >= worst).sum()))  # as transformers: equals of the k-th stay
+        if not is_settled(count):
+            return None
+    if row.top_p < 1:
+        sums = weights[:count].cumsum(0)
+        goal = row.top_p * (float(sums[-1]) if mass is None else mass)
+        count = min(count, int((sums < goal).sum()) + 1)  # the one that reaches the goal stays
+    if row.min_p > 0:
+        count = int((weights[:count] >= row.min_p).sum())
+    return count if is_settled(count) else None
+
+
+def _draw(kept: _Kept, uniform: float) -> int:
+    sums = kept.weights.cumsum(0, dtype=torch.float64)
+    total = float(sums[-1])
+    # Just below the total at most, so that what rounds up to it still falls on a token with weight.
+    goal = min(uniform * total, math.nextafter(total, 0))
+    at = int(torch.searchsorted(sums, goal, right=True))
+    return at if kept.ids is None else int(kept.ids[at])

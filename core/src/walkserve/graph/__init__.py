@@ -1,0 +1,1 @@
+"""Lowering WalkGraphs to flat plans, once, when a model is loaded."""

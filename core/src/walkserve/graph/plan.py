@@ -1,0 +1,100 @@
+"""Flat plans: what a WalkGraph becomes, with slots and counters in place of names.
+
+A *block* is the body of one loop, or the whole graph. Each turn of it is a frame: a list of slots and a
+list of counters. Every definition of a name has a slot of its own, so that a trailing node of turn k
+never sees what turn k + 1 writes::
+
+    Loop(Node(llama, "next", takes="ids", gives="ids"), carry="ids")
+
+    slots   0: ids as carried in      1: ids as given      carry: slot 1 -> slot 0 of the next frame
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Op:
+    """One node, lowered. ``index`` is its place among its block's children."""
+
+    index: int
+    component: str
+    method: str
+    branch: str
+    keeps: bool
+    takes: tuple[tuple[str, int], ...]
+    reads: tuple[str, ...]
+    gives: tuple[tuple[str, int], ...]
+    streams: tuple[tuple[str, str], ...]  # (given name, stream)
+    outputs: tuple[tuple[str, str], ...]  # (given name, output)
+    when: int | None
+    place: str  # "Orpheus.write: llama.next", for messages
+    after: tuple[int, ...] = ()  # children that wait for this one
+    waits: int = 0
+    critical: bool = True  # the next turn waits for it; otherwise it trails
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What may share a batch: the component and the method."""
+        return (self.component, self.method)
+
+
+@dataclass(slots=True)
+class LoopOp:
+    """A loop among the children of a block. Pairs of slots are (outer, inner)."""
+
+    index: int
+    body: Block
+    imports: tuple[tuple[int, int], ...]
+    carry_in: tuple[tuple[int, int], ...]
+    carry_next: tuple[tuple[int, int], ...]  # (inner given, inner carried): from one turn to the next
+    carry_out: tuple[tuple[int, int], ...]  # (inner carried, outer): the last values
+    each: tuple[tuple[int, int], ...]
+    times: int | None  # a number of turns written in the graph
+    times_slot: int | None  # or the slot it comes in
+    collect: tuple[tuple[int, int], ...]  # (inner given, outer list)
+    by_stream: bool
+    after: tuple[int, ...] = ()
+    waits: int = 0
+    critical: bool = True
+
+
+@dataclass(slots=True)
+class Block:
+    """The children of one loop body, or of the graph."""
+
+    children: list[Op | LoopOp] = field(default_factory=list)
+    slots: int = 0
+    waits: list[int] = field(default_factory=list)  # template of a frame's counters
+    critical: int = 0  # children the next turn waits for
+    firsts: tuple[int, ...] = ()  # children that wait for nothing
+
+
+@dataclass(slots=True)
+class Plan:
+    """One WalkGraph, lowered.
+
+    Args:
+        inputs: (name, slot) of what a Walk must bring.
+        results: (name, slot) of what its outcome holds.
+    """
+
+    name: str
+    top: Block
+    inputs: tuple[tuple[str, int], ...]
+    results: tuple[tuple[str, int], ...]
+    ops: tuple[Op, ...]
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Components it calls, in the order of its nodes."""
+        return tuple(dict.fromkeys(op.component for op in self.ops))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(stream for op in self.ops for stream in op.reads))
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(stream for op in self.ops for _, stream in op.streams))

@@ -1,0 +1,1 @@
+"""The HTTP process: routes, errors as clients see them, and its side of the runtime."""

@@ -1,0 +1,55 @@
+"""The application: every route, and what holds for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from uuid import uuid4
+
+from litestar import Litestar
+from litestar.datastructures import MutableScopeHeaders
+from litestar.openapi import OpenAPIConfig
+from litestar.types import Message, Scope
+
+from walkserve.http.callers import Caller
+from walkserve.http.models import model_routes
+from walkserve.http.problems import EXCEPTION_HANDLERS
+from walkserve.http.server import server_routes
+from walkserve.http.settings import HttpSettings
+from walkserve.http.speech import speech_route
+from walkserve_sdk import Model
+
+
+def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettings | None = None) -> Litestar:
+    """Make the application that serves ``models`` through ``caller``."""
+    settings = settings if settings is not None else HttpSettings()
+    return Litestar(
+        route_handlers=[
+            *server_routes(caller),
+            *model_routes(models, settings),
+            speech_route(caller, models, settings),
+        ],
+        exception_handlers=EXCEPTION_HANDLERS,
+        before_send=[_name_the_request],
+        openapi_config=OpenAPIConfig(
+            title="walkserve",
+            version=_version(),
+            description="A server for composite multimodal models.",
+            path="/schema",
+        ),
+        request_max_body_size=settings.body_bytes,
+        logging_config=None,
+    )
+
+
+async def _name_the_request(message: Message, scope: Scope) -> None:
+    """Every response has an id, errors too, so that a client and the log can speak of the same one."""
+    if message["type"] == "http.response.start":
+        MutableScopeHeaders(message).setdefault("x-request-id", f"req-{uuid4().hex}")
+
+
+def _version() -> str:
+    try:
+        return version("walkserve")
+    except PackageNotFoundError:  # run from a checkout
+        return "0"

@@ -1,0 +1,85 @@
+"""JSON bodies: read up to a limit, and taken apart field by field so that a mistake is named."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+from msgspec import NODEFAULT, Struct
+
+from walkserve.http.problems import BodyTooLarge, UnsupportedMediaType
+from walkserve_sdk.errors import BadRequest, Cancelled
+
+StructT = TypeVar("StructT", bound=Struct)
+
+
+async def read_object(request: Request[Any, Any, Any], limit_bytes: int) -> dict[str, Any]:
+    """The JSON object in a request's body.
+
+    Raises:
+        BadRequest: It is no JSON object, too large, or of another content type.
+        Cancelled: The client left before it was complete.
+    """
+    _check_type(request)
+    body = await _read(request, limit_bytes)
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is no valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object", code="invalid_json")
+    return value
+
+
+def _check_type(request: Request[Any, Any, Any]) -> None:
+    kind, parameters = request.content_type
+    if kind.lower() != "application/json":
+        got = f"not {kind[:100]}" if kind else "and say so in content-type"
+        raise UnsupportedMediaType(f"this route reads application/json: send that, {got}")
+    if parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMediaType("this route reads JSON in UTF-8")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("this route reads bodies that are not compressed")
+
+
+async def _read(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
+    too_large = f"the body is larger than {limit_bytes:,} bytes, which is the most this route reads"
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit_bytes:
+        raise BodyTooLarge(too_large)
+    body = bytearray()
+    while True:
+        event = await request.receive()
+        if event["type"] != "http.request":
+            raise Cancelled("the client left before its request was complete")
+        body += event.get("body", b"")
+        if len(body) > limit_bytes:
+            raise BodyTooLarge(too_large)
+        if not event.get("more_body", False):
+            return bytes(body)
+
+
+def read_fields(kind: type[StructT], given: dict[str, Any]) -> tuple[StructT, dict[str, Any]]:
+    """The fields of ``kind`` among those given, checked, and the rest.
+
+    Raises:
+        BadRequest: A field is missing or of the wrong type; ``param`` names it.
+    """
+    rest = dict(given)
+    values: dict[str, Any] = {}
+    for item in msgspec.structs.fields(kind):
+        name = item.encode_name
+        if name in rest:
+            values[item.name] = _convert(name, rest.pop(name), item.type)
+        elif item.default is NODEFAULT and item.default_factory is NODEFAULT:
+            raise BadRequest(f"{name!r} is missing", param=name, code="missing_required_parameter")
+    return kind(**values), rest
+
+
+def _convert(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as wrong:
+        text = str(wrong)
+        raise BadRequest(f"{name}: {text[:1].lower()}{text[1:]}", param=name) from None

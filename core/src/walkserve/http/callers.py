@@ -1,0 +1,352 @@
+"""The HTTP process's side of the runtime: calls go out, and what is said to each comes to whoever made it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkserve import messages as m
+from walkserve.delivery import Chunk, Delivery, Done, Failed
+from walkserve.transport.shm import ArenaReader
+from walkserve.transport.values import as_numpy
+from walkserve_sdk import Request
+from walkserve_sdk.errors import Unavailable, WalkserveError
+
+log = logging.getLogger(__name__)
+
+CONDUCTOR = "conductor"
+BUFFER_BYTES = 64 * 1024 * 1024
+TAKE_BYTES = 256 * 1024
+
+Item = None | bool | int | float | str | bytes | list[int] | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items of one output, in order; tensors have become numpy arrays of this process's own."""
+
+    output: str
+    items: list[Item]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(_size(item) for item in self.items)
+
+
+CallEvent = Items | Done | Failed
+
+
+class Post(Protocol):
+    """What is needed of a mailbox."""
+
+    def send(self, to: str, messages: Sequence[m.Message]) -> None: ...
+
+    async def receive(self) -> Sequence[m.Message]: ...
+
+    def forget(self, to: str) -> None: ...
+
+
+class Call:
+    """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
+
+    def __init__(self, tag: int, cancel: Callable[[], None], on_cut: Callable[[], None]) -> None:
+        self.tag = tag
+        self.delivery = Delivery()
+        self.waiting_bytes = 0
+        self.on_cut = on_cut
+        self.is_over = False
+        """Nothing more arrives; what has arrived may still wait to be taken."""
+        self._cancel = cancel
+        self._events: deque[CallEvent] = deque()
+        self._arrived = asyncio.Event()
+
+    async def take(self, most_bytes: int = TAKE_BYTES) -> list[CallEvent]:
+        """Wait for something, and return what has arrived since, up to about ``most_bytes`` of it.
+
+        The last event of a call is ``Done`` or ``Failed``; do not ask for more after it.
+        """
+        await self._arrived.wait()
+        taken: list[CallEvent] = []
+        size = 0
+        while self._events and size < most_bytes:
+            event = self._events.popleft()
+            size += event.size_bytes if isinstance(event, Items) else 0
+            taken.append(event)
+        self.waiting_bytes -= size
+        if not self._events:
+            self._arrived.clear()
+        return taken
+
+    def cancel(self) -> None:
+        """Give everything back; harmless when the call is over."""
+        if not self.is_over:
+            self.is_over = True
+            self._cancel()
+
+    def put(self, event: CallEvent) -> None:
+        """Said by the Caller: this has arrived."""
+        if isinstance(event, Items):
+            self.waiting_bytes += event.size_bytes
+        else:
+            self.is_over = True
+        self._events.append(event)
+        self._arrived.set()
+
+    def fail(self, fault: m.Fault) -> None:
+        """Said by the Caller: it ends here, and what still waits to be taken is dropped."""
+        self._events.clear()
+        self.waiting_bytes = 0
+        self.put(Failed(fault))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+
+class Caller:
+    """Owns the mailbox's receiving end; one task hears everything and hands it to the calls.
+
+    Args:
+        mailbox: Where answers come; whoever opened it closes it.
+        reader: Where large tensors are read; without it only small ones can be.
+        address: The mailbox's own.
+        buffer_bytes: What may wait for one slow client before its request is cut.
+    """
+
+    def __init__(
+        self,
+        mailbox: Post,
+        reader: ArenaReader | None = None,
+        *,
+        address: str = "http",
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self.state = m.ServerState("starting", "the conductor has not answered yet", 0, ())
+        self.loading: dict[tuple[str, str], bool] = {}
+        """(worker, component) -> whether it has been loaded; for progress bars."""
+        self._mailbox = mailbox
+        self._reader = reader
+        self._address = address
+        self._buffer_bytes = buffer_bytes
+        self._tags = count(1)
+        self._calls: dict[int, Call] = {}
+        self._workers: set[str] = set()
+        self._gone: set[str] = set()
+        self._changed = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Hear what comes, and make the conductor say how things are."""
+        self._listening = asyncio.create_task(self._listen(), name="caller")
+        self.attach()
+
+    def attach(self) -> None:
+        """Ask for the server's state; once more when the conductor was started anew."""
+        self._mailbox.send(CONDUCTOR, [m.Attach(self._address)])
+
+    async def close(self) -> None:
+        """Cancel what is open and hear nothing more."""
+        for call in list(self._calls.values()):
+            self._give_up(call, m.Fault("the server stops", 503, "unavailable", "unavailable"))
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+            self._listening = None
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @property
+    def open_calls(self) -> int:
+        return len(self._calls)
+
+    async def wait_for_state(self, wanted: Callable[[m.ServerState], bool]) -> m.ServerState:
+        """The first state that is as wanted, from the one now on."""
+        while not wanted(self.state):
+            await self._changed.wait()
+        return self.state
+
+    async def change(self) -> None:
+        """Wait until ``state`` or ``loading`` is another than now."""
+        await self._changed.wait()
+
+    def submit(self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None) -> Call:
+        """Send a checked request on its way.
+
+        Args:
+            on_cut: Called when its client was too slow and the request was given up: whoever
+                writes to that client hangs in a write, and has to be told from outside.
+
+        Raises:
+            Unavailable: There is no conductor.
+        """
+        if self.state.pid == 0:
+            raise Unavailable(f"{model} is not ready: {self.state.detail}")
+        tag = next(self._tags)
+        submit = m.Submit(
+            client=self._address,
+            tag=tag,
+            model=model,
+            parts=tuple(m.SentPart.of(part) for part in request.parts),
+            outputs=request.outputs,
+            options=request.options,
+            seed=request.seed,
+            given=tuple(sorted(request.given)),
+        )
+        call = Call(tag, lambda: self._cancel(tag), on_cut)
+        self._mailbox.send(CONDUCTOR, [submit])
+        self._calls[tag] = call
+        return call
+
+    def _cancel(self, tag: int) -> None:
+        if self._calls.pop(tag, None) is not None:
+            self._mailbox.send(CONDUCTOR, [m.Cancel(self._address, tag)])
+
+    # --- hearing ------------------------------------------------------------------------------------
+
+    def conductor_died(self, why: str = "its conductor process died") -> None:
+        """Said by whoever watches the processes: every open request fails, new ones are refused."""
+        self._set_state(m.ServerState("stopped", why, 0, ()))
+        fault = m.Fault("the server lost its conductor; try again", 503, "unavailable", "conductor_lost")
+        for tag in list(self._calls):
+            self._calls.pop(tag).fail(fault)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                self._hear_all(await self._mailbox.receive())
+        except Exception:  # of the mailbox itself: nothing can be heard any more
+            log.exception("the mailbox %r broke", self._address)
+            self.conductor_died("its mailbox broke")
+
+    def _hear_all(self, messages: Sequence[m.Message]) -> None:
+        freed: dict[str, list[int]] = defaultdict(list)
+        for message in messages:
+            match message:
+                case m.Emitted():
+                    self._hear_items(message)
+                    for item in message.items:
+                        if isinstance(item, m.TensorRef):
+                            freed[item.owner].append(item.key)
+                case m.Admitted() | m.RequestEnded() | m.RequestFailed():
+                    self._hear_of_call(message)
+                case m.ServerState():
+                    self._hear_state(message)
+                case m.Loading():
+                    self.loading[message.worker, message.component] = message.done
+                    self._ring()
+                case _:
+                    log.error("a %s is not for a client", type(message).__name__)
+        for owner, keys in freed.items():
+            if owner not in self._gone:  # the memory of a dead worker is freed by its end
+                self._mailbox.send(owner, [m.FreeTensors(keys)])
+
+    def _hear_items(self, message: m.Emitted) -> None:
+        call = self._calls.get(message.tag)
+        if call is None:  # cancelled in between: its tensors are freed all the same
+            return
+        try:
+            items = Items(message.output, [self._read(value) for value in message.items])
+        except WalkserveError as error:
+            self._give_up(call, m.Fault(str(error), error.status, error.type, error.code))
+        except Exception:  # whatever it is, it is this request's; the others go on
+            log.exception("an item of %r cannot be read", message.output)
+            self._give_up(
+                call, m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
+            )
+        else:
+            # one large item is not a slow client's fault, so what finds the buffer empty always fits
+            if call.waiting_bytes and call.waiting_bytes + items.size_bytes > self._buffer_bytes:
+                limit = f"more than {self._buffer_bytes:,} bytes waited for it"
+                log.warning("request %d is cut: its client reads too slowly, %s", call.tag, limit)
+                self._give_up(
+                    call, m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
+                )
+                call.on_cut()
+            else:
+                self._hear_of_call(message, items)
+
+    def _hear_of_call(
+        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, items: Items | None = None
+    ) -> None:
+        call = self._calls.get(message.tag)
+        if call is None:
+            return
+        for event in call.delivery.hear(message):
+            if not isinstance(event, Chunk):
+                call.put(event)
+            elif items is not None:
+                call.put(items)
+        if call.delivery.is_over:
+            del self._calls[message.tag]
+
+    def _give_up(self, call: Call, fault: m.Fault) -> None:
+        self._cancel(call.tag)
+        call.fail(fault)
+
+    def _read(self, value: m.Value) -> Item:
+        match value:
+            case m.Array() | m.TensorRef():
+                return as_numpy(value, self._reader)
+            case m.Blob():
+                return value.data
+            case _:
+                return value
+
+    def _hear_state(self, state: m.ServerState) -> None:
+        before, self._workers = self._workers, _addresses(state)
+        for address in before - self._workers:
+            self._gone.add(address)
+            self._mailbox.forget(address)
+            if self._reader is not None:
+                self._reader.forget(address)
+        self._set_state(state)
+
+    def _set_state(self, state: m.ServerState) -> None:
+        self.state = state
+        self._ring()
+
+    def _ring(self) -> None:
+        rung, self._changed = self._changed, asyncio.Event()
+        rung.set()
+
+
+def _addresses(state: m.ServerState) -> set[str]:
+    """Of the workers that live."""
+    workers = (worker for model in state.models for worker in model.workers)
+    return {worker.address for worker in workers if worker.address and worker.state != "lost"}
+
+
+def _size(item: Item) -> int:
+    match item:
+        case np.ndarray():
+            return int(item.nbytes)
+        case str() | bytes():
+            return len(item)
+        case list():
+            return 8 * len(item)
+        case _:
+            return 8

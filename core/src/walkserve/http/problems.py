@@ -1,0 +1,153 @@
+"""Errors as clients see them: always OpenAI's envelope, never a traceback or a path."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
+from litestar.types import ExceptionHandlersMap
+from msgspec import Struct
+
+from walkserve.messages import Fault
+from walkserve_sdk.errors import BadRequest, Unavailable, WalkserveError
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 1
+CODES = {
+    401: "invalid_api_key",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    429: "rate_limit_exceeded",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+
+class Problem(Struct, frozen=True):
+    """What went wrong: ``param`` names the field at fault, ``code`` is for programs to look at."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ProblemBody(Struct, frozen=True):
+    """The body of every response whose status is 400 or more."""
+
+    error: Problem
+
+
+class Faulted(WalkserveError):
+    """A request that the runtime answered with a fault; its text is meant for the client."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.status, self.type, self.code, self.param = fault.status, fault.type, fault.code, fault.param
+
+
+class UnsupportedMediaType(BadRequest):
+    """The body is of a kind that this route does not read."""
+
+    status = 415
+    code = CODES[415]
+
+
+class BodyTooLarge(BadRequest):
+    """The body is larger than this route reads."""
+
+    status = 413
+    code = CODES[413]
+
+
+def problem_body(message: str, type: str, *, param: str | None = None, code: str | None = None) -> bytes:
+    """The envelope in JSON, for where there is no Litestar to write it."""
+    return msgspec.json.encode(ProblemBody(Problem(message, type, param, code)))
+
+
+def _response(status: int, problem: Problem, headers: dict[str, str] | None = None) -> Response[Any]:
+    headers = dict(headers or {})
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.setdefault("retry-after", str(RETRY_AFTER_S))
+    return Response(ProblemBody(problem), status_code=status, headers=headers, media_type="application/json")
+
+
+def _internal(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """What a client is told of a mistake of ours: that it happened. The log has the rest."""
+    log.error("%s %s raised", request.method, request.url.path, exc_info=error)
+    return _response(
+        500, Problem("an internal error; the server's log has it", "server_error", None, CODES[500])
+    )
+
+
+def _walkserve_error(request: Request[Any, Any, Any], error: WalkserveError) -> Response[Any]:
+    if error.status >= 500 and not isinstance(error, Faulted | Unavailable):
+        return _internal(
+            request, error
+        )  # a plugin's or ours: its text is for the operator, it may hold paths
+    if error.status >= 500:
+        log.warning("%s %s failed with %d: %s", request.method, request.url.path, error.status, error)
+    return _response(error.status, Problem(str(error), error.type, error.param, error.code))
+
+
+def _http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """Litestar's own: routes that are not there, methods, parameters."""
+    status = error.status_code
+    if status >= 500:
+        return _internal(request, error)
+    message, param = error.detail, None
+    match status:
+        case 404:
+            message = f"there is no {request.method} {request.url.path[:200]} here"
+        case 405:
+            allowed = (error.headers or {}).get("allow", "")
+            message = f"{request.url.path[:200]} takes {allowed}, not {request.method}"
+        case 413:
+            message = "the body is too large"
+        case 400 if isinstance(error.extra, list) and error.extra and isinstance(error.extra[0], dict):
+            param = error.extra[0].get("key")
+            message = f"{param}: {error.extra[0].get('message')}"
+    problem = Problem(message, "invalid_request_error", param, CODES.get(status))
+    return _response(status, problem, error.headers)
+
+
+EXCEPTION_HANDLERS: ExceptionHandlersMap = {
+    WalkserveError: _walkserve_error,
+    HTTPException: _http_exception,
+    Exception: _internal,
+}
+
+
+def documented(*statuses: int) -> dict[int, ResponseSpec]:
+    """The error responses of a route, for its OpenAPI description."""
+    return {status: _spec(status) for status in statuses}
+
+
+def _spec(status: int) -> ResponseSpec:
+    message, kind, param, code = _EXAMPLES[status]
+    value = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return ResponseSpec(
+        ProblemBody,
+        description=HTTPStatus(status).phrase,
+        generate_examples=False,
+        examples=[Example(summary=HTTPStatus(status).phrase, value=value)],
+    )
+
+
+_EXAMPLES: dict[int, tuple[str, str, str | None, str | None]] = {
+    400: ("'input' is missing", "invalid_request_error", "input", "missing_required_parameter"),
+    404: ("there is no model 'tiny' here", "invalid_request_error", "model", "model_not_found"),
+    413: ("the body is larger than 1,048,576 bytes", "invalid_request_error", None, CODES[413]),
+    415: ("send application/json", "invalid_request_error", None, CODES[415]),
+    500: ("an internal error; the server's log has it", "server_error", None, CODES[500]),
+    503: ("the model is not ready: loading", "unavailable", None, CODES[503]),
+}

@@ -1,0 +1,122 @@
+"""The web server around the application, in this process's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from litestar import Litestar
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from walkserve.http.answers import ABORT
+from walkserve.http.problems import problem_body
+
+BACKLOG = 2048
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. First thing of all: nothing has been started yet.
+
+    Raises:
+        OSError: The port is taken, or the host is not this machine's.
+    """
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, proto)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections in TIME_WAIT
+        bound.bind(address)
+        bound.listen(BACKLOG)  # at once: until somebody listens, others may bind the same address
+        bound.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+class Server:
+    """Serves an application on a socket that is bound already, and closes it.
+
+    It takes no signals: whoever runs it says when to ``drain`` and when to ``stop``.
+    """
+
+    def __init__(self, app: Litestar, bound: socket.socket) -> None:
+        self.host, self.port = bound.getsockname()[:2]
+        self._bound = bound
+        config = uvicorn.Config(
+            app,
+            http=_Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+        )
+        self._server = _Uvicorn(config)
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until drained or stopped; ``on_ready`` is called when connections are taken."""
+        self._server.on_started = on_ready
+        try:
+            await self._server.serve(sockets=[self._bound])
+        finally:
+            self._bound.close()
+            await self._server.end_tasks()
+
+    def drain(self) -> None:
+        """Take no new connections; ``run`` returns when the responses under way have ended."""
+        self._server.should_exit = True
+
+    def stop(self) -> None:
+        """End every connection now."""
+        self._server.should_exit = self._server.force_exit = True
+        for connection in list(self._server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+class _Uvicorn(uvicorn.Server):
+    on_started: Callable[[], None] = staticmethod(lambda: None)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self.on_started()
+
+    async def end_tasks(self) -> None:
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Protocol(HttpToolsProtocol):
+    """Lets an application end its connection, and answers what is no HTTP in the same words as the rest."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+
+    def send_400_response(self, msg: str) -> None:
+        body = problem_body("this is no valid HTTP request", "invalid_request_error", code="invalid_http")
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode("ascii") + body)
+        self.transport.close()

@@ -1,0 +1,1 @@
+"""Images, audio and video as clients send and receive them."""

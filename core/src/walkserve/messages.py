@@ -1,0 +1,388 @@
+"""What processes say to each other: frozen tagged structs, one union per direction, and the values in them.
+
+Orders are imperatives (``StartWalk``), facts are past tense (``WalkEnded``). A request is known to the
+runtime by the number the conductor gave it, and to its client by the client's own ``tag``; addresses
+carry the incarnation of the process they name, so what was meant for a dead worker reaches nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from msgspec import Struct, convert, field
+from walkserve_sdk import Part
+
+# --- values --------------------------------------------------------------------------------------------
+
+
+class Array(Struct, frozen=True, tag="array"):
+    """A small tensor that rides inline. ``data`` is C-contiguous, little-endian."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class TensorRef(Struct, frozen=True, tag="ref"):
+    """Where a large tensor is: a slot in its owner's arena, held until the owner is told to free it."""
+
+    owner: str  # the worker's address
+    key: int
+    segment: str
+    offset: int
+    size_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Blob(Struct, frozen=True, tag="bytes"):
+    """Bytes as they came: a file that a component will decode."""
+
+    data: bytes
+
+
+Value = None | bool | int | float | str | list[int] | Blob | Array | TensorRef
+"""Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
+
+
+class Message(Struct, frozen=True, tag=True):
+    """Anything one process says to another."""
+
+
+class Fault(Struct, frozen=True):
+    """An error on its way to a client: no traceback, no path."""
+
+    message: str
+    status: int = 500
+    type: str = "server_error"
+    code: str | None = None
+    param: str | None = None
+
+
+# --- client (the HTTP process, or an Engine's caller) to conductor --------------------------------------
+
+
+class SentPart(Struct, frozen=True):
+    """A request's ``Part``: ``data`` is UTF-8 where the kind is text."""
+
+    kind: str
+    data: bytes
+
+    @classmethod
+    def of(cls, part: Part) -> SentPart:
+        return cls(part.kind, part.data.encode() if isinstance(part.data, str) else part.data)
+
+    @property
+    def part(self) -> Part:
+        """As it was."""
+        return Part(self.kind, self.data.decode() if self.kind == "text" else self.data)
+
+
+class Submit(Message, frozen=True):
+    """Serve this request, checked by the model's own gate; answer to ``client`` under ``tag``."""
+
+    client: str
+    tag: int
+    model: str
+    parts: tuple[SentPart, ...]
+    outputs: tuple[str, ...]
+    options: Any  # the family's Options: the dataclass itself in one process, a mapping between two
+    seed: int
+    given: tuple[str, ...] = ()
+
+
+class Cancel(Message, frozen=True):
+    """Whoever asked has left; give back everything."""
+
+    client: str
+    tag: int
+
+
+class Attach(Message, frozen=True):
+    """Tell ``client`` the server's state, now and whenever it changes."""
+
+    client: str
+
+
+class Drain(Message, frozen=True):
+    """Accept nothing more; stop when what runs has ended."""
+
+
+class Halt(Message, frozen=True):
+    """Stop now."""
+
+
+# --- conductor to client ---------------------------------------------------------------------------------
+
+
+class Admitted(Message, frozen=True):
+    """The request is given its caches and runs."""
+
+    tag: int
+
+
+class RequestEnded(Message, frozen=True):
+    """All tracks ended well. ``emitted`` says how many items of each output there are in all."""
+
+    tag: int
+    finish_reason: str
+    seed: int
+    emitted: dict[str, int]
+    usage: dict[str, int]
+    counts: dict[str, int]
+
+
+class RequestFailed(Message, frozen=True):
+    tag: int
+    fault: Fault
+
+
+class WorkerInfo(Struct, frozen=True):
+    name: str
+    address: str
+    pid: int
+    state: str  # "starting" | "ready" | "lost"
+    components: dict[str, str]  # name -> device and backend, in words
+    pools: dict[str, tuple[int, int]] = field(default_factory=dict)  # component -> (pages, of them reserved)
+
+
+class ModelInfo(Struct, frozen=True):
+    name: str
+    family: str
+    checkpoint: str
+    workers: tuple[WorkerInfo, ...]
+    running: int
+    waiting: int
+
+
+class ServerState(Message, frozen=True):
+    """``phase`` is "starting", "ready", "draining" or "stopped"; ``detail`` says what it waits for."""
+
+    phase: str
+    detail: str
+    pid: int
+    models: tuple[ModelInfo, ...]
+
+
+# --- worker to client -------------------------------------------------------------------------------------
+
+
+class Emitted(Message, frozen=True):
+    """Items of an output; ``first`` is the index of the first of them."""
+
+    tag: int
+    output: str
+    first: int
+    items: list[Value]
+
+
+# --- conductor to worker -----------------------------------------------------------------------------------
+
+
+class OpenRequest(Message, frozen=True):
+    """A request exists. Sent to every worker of its model, in the order of numbers."""
+
+    number: int
+    client: str
+    tag: int
+    options: Any
+    seed: int
+    outputs: tuple[str, ...]
+    pages: dict[str, int] = field(default_factory=dict)
+
+
+class StartWalk(Message, frozen=True):
+    number: int
+    track: str
+    walk: int
+    graph: str
+    inputs: dict[str, Value]
+
+
+class ForkBranch(Message, frozen=True):
+    number: int
+    track: str
+    walk: int
+    component: str
+    branch: str
+    to: str
+
+
+class EndStream(Message, frozen=True):
+    """The stream's writer has ended; it wrote ``total`` items, some may still be on their way."""
+
+    number: int
+    stream: str
+    total: int
+
+
+class DiscardStream(Message, frozen=True):
+    """The stream's reader has ended: what is still written to it goes nowhere."""
+
+    number: int
+    stream: str
+
+
+class CloseRequest(Message, frozen=True):
+    """Drop everything of this request, whatever state it is in; answer ``RequestClosed``."""
+
+    number: int
+
+
+class PeersChanged(Message, frozen=True):
+    """Where the model's workers are: rank name to address."""
+
+    addresses: dict[str, str]
+
+
+class StopWorker(Message, frozen=True):
+    """Leave."""
+
+
+# --- worker to worker ----------------------------------------------------------------------------------------
+
+
+class StreamItems(Message, frozen=True):
+    """Items of a stream, from index ``first``; acknowledged to ``sender``."""
+
+    number: int
+    stream: str
+    first: int
+    items: list[Value]
+    sender: str
+
+
+class StreamTaken(Message, frozen=True):
+    """The reader has handed over items below ``taken``: the writer may free them."""
+
+    number: int
+    stream: str
+    taken: int
+
+
+class FreeTensors(Message, frozen=True):
+    """Nobody reads these any more."""
+
+    keys: list[int]
+
+
+# --- worker to conductor --------------------------------------------------------------------------------------
+
+
+class PoolInfo(Struct, frozen=True):
+    """One cached component's pool: how many pages, tokens per page, and the longest sequence."""
+
+    pages: int
+    page_size: int
+    context: int
+
+
+class Loading(Message, frozen=True):
+    """A component is being loaded; for progress bars."""
+
+    worker: str
+    component: str
+    done: bool
+
+
+class WorkerReady(Message, frozen=True):
+    worker: str
+    address: str
+    pid: int
+    components: dict[str, str]
+    pools: dict[str, PoolInfo]
+
+
+class WorkerFailed(Message, frozen=True):
+    """It cannot start, and why."""
+
+    worker: str
+    address: str
+    fault: Fault
+
+
+class WorkerLost(Message, frozen=True):
+    """Said by whoever watches the processes: this incarnation is gone."""
+
+    worker: str
+    address: str
+    why: str
+
+
+class WalkEnded(Message, frozen=True):
+    """``wrote`` and ``emitted`` count all items so far, per stream and output, of this request."""
+
+    number: int
+    track: str
+    walk: int
+    ended_by: str
+    turns: int
+    values: dict[str, Value]
+    wrote: dict[str, int]
+    emitted: dict[str, int]
+    counts: dict[str, int]
+
+
+class WalkBroke(Message, frozen=True):
+    number: int
+    track: str
+    walk: int
+    fault: Fault
+
+
+class BranchForked(Message, frozen=True):
+    number: int
+    track: str
+    walk: int
+
+
+class RequestClosed(Message, frozen=True):
+    """Nothing of this request is left in this worker."""
+
+    number: int
+    worker: str
+    address: str
+
+
+# --- unions, one per receiver -----------------------------------------------------------------------------------
+
+ToConductor = (
+    Submit
+    | Cancel
+    | Attach
+    | Drain
+    | Halt
+    | Loading
+    | WorkerReady
+    | WorkerFailed
+    | WorkerLost
+    | WalkEnded
+    | WalkBroke
+    | BranchForked
+    | RequestClosed
+)
+ToWorker = (
+    OpenRequest
+    | StartWalk
+    | ForkBranch
+    | EndStream
+    | DiscardStream
+    | CloseRequest
+    | PeersChanged
+    | StopWorker
+    | StreamItems
+    | StreamTaken
+    | FreeTensors
+)
+ToClient = Admitted | RequestEnded | RequestFailed | ServerState | Loading | Emitted
+
+Post = tuple[str, Message]
+"""An address and what is said to it."""
+
+
+OptionsT = TypeVar("OptionsT")
+
+
+def restore_options(kind: type[OptionsT], sent: Any) -> OptionsT:
+    """The family's Options again: within a process they travel as they are, between two as a mapping."""
+    return sent if isinstance(sent, kind) else convert(sent, kind)

@@ -1,0 +1,132 @@
+"""From what a user names to what a server is given: models, found, placed and with their files at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from walkserve.checkpoints import HubAccess, resolve_checkpoint
+from walkserve.conductor.placement import Placement, place, read_placement, worker_prefix
+from walkserve.config import ModelConfig
+from walkserve.errors import SettingError
+from walkserve.model_names import ModelName, parse_model_name
+from walkserve.plugins import find_models, load_model
+from walkserve_sdk.errors import did_you_mean
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16")
+_HALF = ("float16", "fp16", "half")
+
+
+class Choices(TypedDict, total=False):
+    """What a user may choose, the same for every model that is served together.
+
+    Args:
+        placement: A placement file.
+        device: ``"auto"`` takes a GPU where there is one.
+        dtype: ``"auto"`` takes float32 on a CPU, the checkpoint's own on a GPU.
+        deterministic: Batched equals alone, to the bit on a CPU; slower.
+        cache_tokens: Tokens a cached component's pool holds in all on a CPU.
+        revision: Branch, tag or commit of the one model's repository.
+        offline: Take only what is in the hub's local cache.
+        token: Of the hub, for gated and private repositories.
+    """
+
+    placement: Path | None
+    device: str
+    dtype: str
+    deterministic: bool
+    cache_tokens: int | None
+    revision: str | None
+    offline: bool
+    token: str | None
+
+
+def resolve_model(text: str, **choices: Unpack[Choices]) -> ModelConfig:
+    """One model, ``NAME[:VARIANT][=CHECKPOINT]``, as ``resolve_models`` has it."""
+    return resolve_models((text,), **choices)[0]
+
+
+def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[ModelConfig, ...]:
+    """Find, check and place models, and fetch their files; the slow part comes last.
+
+    Raises:
+        SettingError: A name, an option or the placement file cannot be.
+        PluginError: A family is installed and cannot be used.
+        LoadError: A checkpoint is not where it should be, and cannot be fetched.
+    """
+    names = [parse_model_name(text) for text in texts]
+    device, dtype = choices.get("device", "auto"), choices.get("dtype", "auto")
+    _check_names(names)
+    _check_choices(device, dtype, choices.get("cache_tokens"))
+    revision = choices.get("revision")
+    if revision is not None and len(names) > 1:
+        raise SettingError(
+            f"the revision {revision!r} is given for {len(names)} models; "
+            "write it after the one it belongs to: NAME=owner/name@revision"
+        )
+    path = choices.get("placement")
+    placement = read_placement(path) if path is not None else Placement({})
+    families = [load_model(name.family) for name in names]
+    placement.check({name.served: name.family for name in names}, find_models().names)
+    ranks = [
+        place(name.served, family, placement.entries(name.served, name.family))
+        for name, family in zip(names, families, strict=True)
+    ]
+    access = HubAccess(choices.get("offline", False), choices.get("token"))
+    checkpoints = [
+        resolve_checkpoint(name, family, revision=revision, access=access)
+        for name, family in zip(names, families, strict=True)
+    ]
+    cache_tokens = choices.get("cache_tokens")
+    pool = {} if cache_tokens is None else {"cache_tokens": cache_tokens}
+    return tuple(
+        ModelConfig(
+            name=name.served,
+            family=name.family,
+            label=checkpoint.label,
+            folders={part: str(folder) for part, folder in checkpoint.folders.items()},
+            ranks=workers,
+            device=device,
+            dtype=dtype,
+            deterministic=choices.get("deterministic", False),
+            **pool,
+        )
+        for name, checkpoint, workers in zip(names, checkpoints, ranks, strict=True)
+    )
+
+
+def _check_names(names: Sequence[ModelName]) -> None:
+    if not names:
+        raise SettingError("no model is named")
+    prefixes: dict[str, str] = {}
+    for name in names:
+        prefix = worker_prefix(name.served)
+        other = prefixes.get(prefix)
+        prefixes[prefix] = name.served
+        if other is None:
+            continue
+        if other == name.served:
+            raise SettingError(
+                f"{name.served!r} is named twice; serve the second under a name of its own: "
+                f"{name.family}:NAME=CHECKPOINT"
+            )
+        raise SettingError(
+            f"{other!r} and {name.served!r} would give their workers the same names; serve one of them "
+            "under another name: FAMILY:NAME=CHECKPOINT"
+        )
+
+
+def _check_choices(device: str, dtype: str, cache_tokens: int | None) -> None:
+    if device not in DEVICES:
+        raise SettingError(f"there is no device {device!r}{did_you_mean(device, DEVICES)}")
+    if dtype in _HALF:
+        raise SettingError(
+            f"the dtype {dtype!r} is not served: its range is too small for weights trained in bfloat16, "
+            "and on a CPU it is up to 18 times slower; take bfloat16 or float32"
+        )
+    if dtype not in DTYPES:
+        raise SettingError(f"there is no dtype {dtype!r}{did_you_mean(dtype, DTYPES)}")
+    if cache_tokens is not None and cache_tokens < 1:
+        raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")

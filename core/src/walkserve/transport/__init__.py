@@ -1,0 +1,1 @@
+"""How messages and tensors get from one part of the server to another."""

@@ -1,0 +1,1 @@
+"""Workers: they hold components, run nodes in batches, and advance loops by themselves."""

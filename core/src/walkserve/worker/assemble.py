@@ -1,0 +1,167 @@
+"""Putting a worker together: load its components, lower its graphs, join state, engine and mailbox."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from walkserve_sdk import KVShape, LoadError, Model, WalkserveError
+
+from walkserve import messages as m
+from walkserve.cache.pages import PageTable
+from walkserve.config import ModelConfig
+from walkserve.engine.held import Held, hold
+from walkserve.engine.local import LocalEngine
+from walkserve.graph.lower import lower_model
+from walkserve.graph.plan import Plan
+from walkserve.plugins import load_model
+from walkserve.transport.base import Mailbox, TensorCarrier
+from walkserve.worker.loop import WorkerLoop
+from walkserve.worker.scheduler import Key, Limits, Scheduler
+from walkserve.worker.state import WorkerState
+
+log = logging.getLogger(__name__)
+
+GPU_SHARE = 0.9
+"""Of a GPU's memory, for weights and caches of all workers on it."""
+TILE = 64
+"""Tokens: where prefill is cut in deterministic mode, whatever else runs."""
+
+
+class Worker:
+    """One rank of one model.
+
+    Args:
+        name: ``orpheus.rank0``; ``address`` is that with its incarnation.
+        threads: CPU threads of its matrix products.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        name: str,
+        address: str,
+        mailbox: Mailbox,
+        carrier: TensorCarrier,
+        *,
+        threads: int,
+    ) -> None:
+        self.config = config
+        self.name = name
+        self.address = address
+        self.mailbox = mailbox
+        self.carrier = carrier
+        self.threads = threads
+        self.loop: WorkerLoop | None = None
+
+    def run(self) -> None:
+        """Load, say so, and work until told to stop. What makes loading fail is said, not raised."""
+        torch.set_num_threads(self.threads)  # of this thread: torch counts them per thread
+        try:
+            loop = self.load()
+        except Exception as error:
+            log.error("%s cannot start", self.name, exc_info=error)
+            what = str(error) if isinstance(error, WalkserveError) else f"{type(error).__name__}: {error}"
+            self.mailbox.send("conductor", [m.WorkerFailed(self.name, self.address, m.Fault(what))])
+            return
+        loop.run()
+        loop.flush()
+
+    def load(self) -> WorkerLoop:
+        """Load every component this rank holds, and tell the conductor what is there."""
+        model = load_model(self.config.family)
+        plans = lower_model(model)
+        held = {name: self._hold(model, plans, name) for name, rank in self.config.ranks.items() if rank == self.name}
+        state = WorkerState(
+            address=self.address,
+            model=model,
+            plans=plans,
+            ranks=self.config.ranks,
+            scheduler=Scheduler(self._limits(plans, held)),
+            carrier=self.carrier,
+            read_options=lambda sent: m.restore_options(model.Options, sent),
+            new_table={name: _tables(one) for name, one in held.items() if one.cache is not None},
+        )
+        self.loop = WorkerLoop(state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox)
+        ready = m.WorkerReady(
+            worker=self.name,
+            address=self.address,
+            pid=os.getpid(),
+            components={name: one.in_words for name, one in held.items()},
+            pools={
+                name: m.PoolInfo(one.cache.pool.pages, one.cache.pool.page_size, one.cache.shape.context)
+                for name, one in held.items()
+                if one.cache is not None
+            },
+        )
+        self.mailbox.send("conductor", [ready])
+        return self.loop
+
+    def _hold(self, model: type[Model], plans: dict[str, Plan], name: str) -> Held:
+        component = model.spec.components[name]
+        device = torch.device("cpu") if component.device == "cpu" else self._device()
+        dtype = _dtype(self.config.dtype, device)
+        methods = {op.method for plan in plans.values() for op in plan.ops if op.component == name}
+        self.mailbox.send("conductor", [m.Loading(self.name, name, done=False)])
+
+        def pages(shape: KVShape, page_size: int) -> int:
+            if device.type == "cpu":
+                return -(-self.config.cache_tokens // page_size)
+            return _gpu_pages(shape, page_size, device, dtype, len(self.config.workers))
+
+        held = hold(component, methods, self.config.checkpoint, device=device, dtype=dtype, pages=pages)
+        self.mailbox.send("conductor", [m.Loading(self.name, name, done=True)])
+        return held
+
+    def _device(self) -> torch.device:
+        """The device of this rank: the GPU of its number, or the CPU."""
+        wanted = self.config.device
+        if wanted == "auto":
+            wanted = "cuda" if torch.cuda.is_available() else "cpu"
+        if wanted == "cpu":
+            return torch.device("cpu")
+        if not torch.cuda.is_available():
+            raise LoadError("device 'cuda' is asked for, but torch sees no GPU; use --device cpu")
+        rank = int(self.name.rpartition("rank")[2] or 0)
+        return torch.device("cuda", rank % torch.cuda.device_count())
+
+    def _limits(self, plans: dict[str, Plan], held: dict[str, Held]) -> dict[Key, Limits]:
+        limits: dict[Key, Limits] = {}
+        for plan in plans.values():
+            for op in plan.ops:
+                if op.component not in held:
+                    continue
+                one = held[op.component]
+                limits[op.key] = Limits(
+                    rows=one.component.rows or self.config.max_rows,
+                    tokens=self.config.token_budget if one.cache is not None else self.config.max_rows,
+                    splits=one.splits(op.method),
+                    tile=TILE if self.config.deterministic else 0,
+                )
+        return limits
+
+
+def _tables(held: Held) -> Callable[[], PageTable]:
+    assert held.cache is not None
+    return held.cache.new_table
+
+
+def _dtype(wanted: str, device: torch.device) -> torch.dtype:
+    """float32 on a CPU also for 16-bit files: every equality is promised there."""
+    if wanted == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype: Any = getattr(torch, wanted)
+    return dtype  # type: ignore[no-any-return]
+
+
+def _gpu_pages(shape: KVShape, page_size: int, device: torch.device, dtype: torch.dtype, workers: int) -> int:
+    """What is left of this worker's share of the GPU's memory when weights are loaded."""
+    share = torch.cuda.get_device_properties(device).total_memory * GPU_SHARE / workers
+    page_bytes = 2 * shape.layers * page_size * shape.kv_heads * shape.head_dim * dtype.itemsize
+    pages = int((share - torch.cuda.memory_allocated(device)) // page_bytes)
+    if pages < 1:
+        raise LoadError("no room for a cache is left beside the weights; use a larger GPU, or one more rank")
+    return pages

@@ -1,0 +1,68 @@
+"""What a worker holds of one request: its runs, its branches, its ends of streams."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from walkserve.cache.pages import PageTable
+from walkserve.streams.ends import ReadEnd, WriteEnd
+
+if TYPE_CHECKING:
+    from walkserve.messages import OpenRequest
+    from walkserve.worker.walk_run import Call, WalkRun
+
+
+class Branch:
+    """One continuation of one component for one request: pages, state, and what sampling has seen.
+
+    Calls that write it, or that have a state, take turns; ``waiting`` holds those whose turn has not come.
+    """
+
+    __slots__ = ("is_busy", "seen", "state", "table", "waiting")
+
+    def __init__(self, table: PageTable | None) -> None:
+        self.table = table
+        self.state: Any = None
+        self.seen: Any = None
+        self.is_busy = False
+        self.waiting: deque[Call] = deque()
+
+    def fork(self) -> Branch:
+        """A second continuation of what is committed: pages and state are shared until one is written."""
+        other = Branch(self.table.fork() if self.table is not None else None)
+        other.state = self.state
+        other.seen = self.seen
+        return other
+
+    def drop(self) -> None:
+        """Give back the pages."""
+        if self.table is not None:
+            self.table.drop()
+
+
+class Live:
+    """One open request in one worker."""
+
+    __slots__ = (
+        "branches", "emitted", "exports", "in_flight", "is_closed", "opened", "options", "parked", "read_ends",
+        "runs", "write_ends",
+    )  # fmt: skip
+
+    def __init__(self, opened: OpenRequest, options: Any) -> None:
+        self.opened = opened
+        self.options = options
+        self.runs: dict[tuple[str, int], WalkRun] = {}
+        self.branches: dict[tuple[str, str], Branch] = {}
+        self.read_ends: dict[str, ReadEnd] = {}
+        self.write_ends: dict[str, WriteEnd] = {}
+        self.parked: dict[str, list[Call]] = {}  # by the stream they wait for, at either end
+        self.emitted: dict[str, int] = {}
+        self.exports: list[int] = []  # tensors lent to others, freed at the latest with the request
+        self.in_flight = 0  # rows in a batch that is not finished
+        self.is_closed = False
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether the client has something of it already."""
+        return bool(self.emitted)

@@ -1,0 +1,80 @@
+"""A worker's loop: hear, finish what is done, say what follows, choose, submit. One batch deep."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from walkserve.engine.rows import Engine, Pending
+from walkserve.messages import Message
+from walkserve.transport.base import Mailbox
+from walkserve.worker.scheduler import Work
+from walkserve.worker.state import WorkerState
+
+
+class WorkerLoop:
+    """Joins a worker's state, its engine and its mailbox."""
+
+    def __init__(self, state: WorkerState, engine: Engine, mailbox: Mailbox) -> None:
+        self.state = state
+        self.engine = engine
+        self.mailbox = mailbox
+        self.submitted: deque[tuple[Work, Pending]] = deque()
+        self.batches = 0
+        self.rows = 0
+
+    def run(self) -> None:
+        """Until told to stop."""
+        while not self.state.is_stopping:
+            busy = self.state.scheduler.waiting or self.submitted
+            self.turn(self.mailbox.receive(0 if busy else None))
+
+    def turn(self, heard: list[Message]) -> None:
+        """One round."""
+        for message in heard:
+            self.state.hear(message)  # type: ignore[arg-type]
+        while self.submitted and self.submitted[0][1].is_ready():
+            self._finish()
+        self.flush()
+        work = self.state.choose()
+        if work is not None:
+            self._submit(work)
+        if len(self.submitted) > 1 or (self.submitted and work is None):
+            self._finish()
+
+    def flush(self) -> None:
+        """Say what has gathered: one frame per receiver."""
+        if self.state.outbox:
+            said, self.state.outbox = self.state.outbox, type(self.state.outbox)(list)
+            for address, messages in said.items():
+                self.mailbox.send(address, messages)
+
+    def _submit(self, work: Work) -> None:
+        self.batches += 1
+        self.rows += len(work.calls)
+        rows = [self.state.row(call, piece) for call, piece in zip(work.calls, work.pieces, strict=True)]
+        try:
+            self.submitted.append((work, self.engine.submit(work.key, rows)))
+        except Exception as error:  # a component may raise anything
+            self._one_by_one(work, error)
+
+    def _finish(self) -> None:
+        work, pending = self.submitted.popleft()
+        try:
+            results = pending.finish()
+        except Exception as error:  # a component may raise anything
+            self._one_by_one(work, error)
+        else:
+            self.state.finish(work, results)
+
+    def _one_by_one(self, work: Work, error: Exception) -> None:
+        """A batch broke: nothing of it was committed, so each row is run alone, and only the guilty fail."""
+        for call, piece in zip(work.calls, work.pieces, strict=True):
+            alone = Work(work.key, [call], [piece])
+            try:
+                if len(work.calls) == 1:
+                    raise error
+                results = self.engine.submit(work.key, [self.state.row(call, piece)]).finish()
+            except Exception as own:
+                self.state.broke(call, own)
+            else:
+                self.state.finish(alone, results)
