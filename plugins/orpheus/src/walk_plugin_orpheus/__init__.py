@@ -1,0 +1,121 @@
+"""Orpheus: text in, speech out. The declaration of the family; it imports no torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+from walkserve_sdk import (
+    Audio,
+    BadRequest,
+    Budget,
+    Component,
+    Fixed,
+    Hub,
+    LoadError,
+    Loop,
+    Model,
+    Node,
+    Outcome,
+    Output,
+    PagedKV,
+    Part,
+    Request,
+    SamplingParams,
+    SpeechAsk,
+    Stream,
+    Track,
+    Walk,
+    WalkGraph,
+    track,
+)
+
+VOICES = ("tara", "leah", "jess", "leo", "dan", "mia", "zac", "zoe")
+TAGS = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
+
+
+class Orpheus(Model):
+    """Text in, 24 kHz speech out, sounding while the rest is still being written."""
+
+    @dataclass(frozen=True)
+    class Options(Model.Options):
+        voice: str = "tara"
+        max_tokens: Annotated[int, Meta(ge=1)] = 1200
+        sampling: SamplingParams = SamplingParams(temperature=0.6, top_p=0.8, repetition_penalty=1.3)
+        constrain: bool = False  # only ids that are legal at their frame position
+        codec_noise: bool = True  # the noise SNAC was trained to add while decoding
+        decoder: Literal["exact", "window"] = "exact"  # "window": the authors' four frames, for comparison
+
+    checkpoints = {
+        "main": Hub("canopylabs/orpheus-3b-0.1-ft"),
+        "snac": Hub("hubertsiuzdak/snac_24khz", files=("config.json", "pytorch_model.bin")),
+    }
+    variants = {"toy": "toy"}
+
+    tokenizer = Component("walk_plugin_orpheus.text:Tokenizer", device="cpu")
+    llama = Component("walk_plugin_orpheus.llama:OrpheusLM", kv=PagedKV())
+    snac = Component("walk_plugin_orpheus.codec:SnacDecoder", state=True)
+
+    codes = Stream(Fixed(7, most=56))  # whole frames, as many as have arrived
+    speech = Output(Audio(rate=24_000))
+
+    encode = WalkGraph(Node(tokenizer, "encode", takes=("text", "voice"), gives=("ids", "length")))
+    write = WalkGraph(Loop(Node(llama, "next", takes="ids", gives="ids", to=codes), carry="ids", times="max_tokens"))
+    vocode = WalkGraph(Loop(Node(snac, "decode", takes=codes, gives="pcm", to=speech)))
+
+    def setup(self) -> None:
+        """A checkpoint with voices of its own says so in ``voices.json``; the published one has these."""
+        self.voices, self.tags = VOICES, TAGS
+        path = self.checkpoint.folders.get("main", Path()) / "voices.json"
+        if path.is_file():
+            try:
+                said = json.loads(path.read_text())
+                self.voices, self.tags = tuple(said["voices"]), tuple(said["tags"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise LoadError(f"{path}: it needs the lists 'voices' and 'tags': {error!r}") from error
+
+    def check(self, request: Request) -> Request:
+        text = request.one("text")
+        if not str(text).strip():
+            raise BadRequest("the text is empty; there is nothing to say", param="text")
+        voice = request.options.voice.lower()
+        if "voice" not in request.given and voice not in self.voices:
+            voice = self.voices[0]  # the family's default is not this checkpoint's
+        if voice not in self.voices:
+            raise BadRequest(
+                f"there is no voice {request.options.voice!r}; this checkpoint has {', '.join(self.voices)}",
+                param="voice",
+            )
+        return replace(request, options=replace(request.options, voice=voice))
+
+    def speech_request(self, ask: SpeechAsk) -> Request:
+        if ask.instructions is not None:
+            raise BadRequest("this model takes no instructions; leave the field out", param="instructions")
+        if ask.speed != 1:
+            raise BadRequest(f"this model speaks at its own speed only; speed={ask.speed:g} is not served", param="speed")
+        if not ask.text.strip():
+            raise BadRequest("input is empty; there is nothing to say", param="input")
+        options = dict(ask.options) | ({} if ask.voice is None else {"voice": ask.voice})
+        return self.request(outputs=(self.speech,), parts=(Part("text", ask.text),), options=options)
+
+    def warm_up(self) -> Request:
+        return self.request(parts=(Part("text", "hi"),), options={"max_tokens": 28, "constrain": True, "seed": 0})
+
+    def prepare(self, request: Request) -> Walk:
+        return self.encode(text=request.one("text"), voice=request.options.voice)
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.llama: (prepared["length"], request.options.max_tokens)}
+
+    @track(writes=codes)
+    def writing(self, request: Request, prepared: Outcome) -> Track:
+        wrote = yield self.write(ids=prepared["ids"], max_tokens=request.options.max_tokens)
+        return wrote.finish_reason
+
+    @track
+    def sounding(self, request: Request, prepared: Outcome) -> Track:
+        yield self.vocode()
+        return None

@@ -1,0 +1,97 @@
+"""The language model: a Llama that writes speech tokens, its layers from transformers, its cache in pages."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaModel, LlamaRotaryEmbedding
+from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal
+from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
+
+from walk_plugin_orpheus.frames import SLOTS
+from walk_plugin_orpheus.ids import SpeechIds, read_speech_ids
+
+
+class _Weights(nn.Module):
+    """The published key layout: ``model.…`` and ``lm_head.weight``."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.model = LlamaModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+
+class OrpheusLM:
+    """Llama 3.2 (3B in the published checkpoint) over text and speech tokens."""
+
+    def __init__(self, weights: _Weights, config: LlamaConfig, ids: SpeechIds) -> None:
+        self.trunk = weights.model
+        self.head: Tensor = weights.model.embed_tokens.weight if config.tie_word_embeddings else weights.lm_head.weight
+        self.ids = ids
+        self.kv_shape = KVShape(
+            layers=config.num_hidden_layers,
+            kv_heads=config.num_key_value_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            context=config.max_position_embeddings,
+        )
+        self._legal: Tensor | None = None
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> OrpheusLM:
+        """Read the published layout, strictly; ``lm_head`` may be absent where it is tied."""
+        folder = checkpoint.file("config.json").parent
+        config = LlamaConfig.from_pretrained(folder, attn_implementation=register_paged_attention())
+        with torch.device("meta"):
+            weights = _Weights(config)
+        load_strictly(
+            weights,
+            read_safetensors(folder),
+            device=device,
+            dtype=dtype,
+            place=str(folder),
+            optional=("lm_head.weight",) if config.tie_word_embeddings else (),
+            ignored=lambda name: name.endswith("rotary_emb.inv_freq"),
+        )
+        weights.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)  # computed, not stored
+        return cls(weights.eval().requires_grad_(False), config, read_speech_ids(checkpoint))
+
+    @causal
+    def next(self, batch: Batch) -> Gives:
+        """Read what came last (the prompt, or the token just written) and write the next token."""
+        hidden = batch.last(self.hidden(batch.cat("ids"), batch.cache))
+        logits = linear(hidden, self.head).float()
+        stop = {self.ids.end: "stop"}
+        return {"ids": batch.sample(logits, stop=stop, seen="ids", allow=self.legal(batch))}
+
+    def hidden(self, ids: Tensor, cache: CacheView) -> Tensor:
+        """The last layer's output, normalised: (tokens,) -> (tokens, hidden_size)."""
+        hidden = self.trunk.embed_tokens(ids)[None]
+        rotation = self.trunk.rotary_emb(hidden, cache.positions[None])
+        for layer in self.trunk.layers:
+            hidden = layer(hidden, position_embeddings=rotation, paged=cache)
+        return self.trunk.norm(hidden)[0]
+
+    def legal(self, batch: Batch) -> Tensor | None:
+        """bool (rows, vocabulary) for rows with ``constrain``: codes of their frame position, and the end
+        of speech between frames; None where no row asks for it."""
+        if not any(options.constrain for options in batch.options):
+            return None
+        if self._legal is None:
+            self._legal = self._legal_by_position()
+        everything = torch.ones_like(self._legal[0])
+        return torch.stack(
+            [
+                self._legal[turn % SLOTS] if options.constrain else everything
+                for options, turn in zip(batch.options, batch.turn, strict=True)
+            ]
+        )
+
+    def _legal_by_position(self) -> Tensor:
+        legal = torch.zeros(SLOTS, len(self.head), dtype=torch.bool, device=self.head.device)
+        for position in range(SLOTS):
+            first = self.ids.first + self.ids.codebook_size * position
+            legal[position, first : first + self.ids.codebook_size] = True
+        legal[0, self.ids.end] = True
+        return legal

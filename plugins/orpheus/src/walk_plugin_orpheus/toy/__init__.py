@@ -1,0 +1,1 @@
+"""The toy checkpoint, and a listener that checks what it says."""

@@ -1,0 +1,26 @@
+"""What may be imported without waiting for torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "walkserve_sdk",
+        "walk_plugin_orpheus",
+        "walkserve.cli",
+        "walkserve.http",
+        "walkserve.conductor.process",
+    ],
+)
+def test_importing_it_brings_in_nothing_heavy(module: str) -> None:
+    # a fresh interpreter, because another test may have imported torch into this one
+    program = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
