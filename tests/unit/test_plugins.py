@@ -24,6 +24,13 @@ class {name}(Model):
         yield self.speak(text=request.one("text"))
 """
 
+BAD_DECLARATION = """
+from walkserve_sdk import Component, Model, Node, WalkGraph
+
+class Bad(Model):
+    go = WalkGraph(Node(Component("nowhere:Voice"), "say", takes="text"))
+"""
+
 Install = Callable[..., None]
 
 
@@ -198,13 +205,13 @@ def test_a_wrong_name_is_answered_with_near_ones_and_the_list(install: Install) 
         ("1 / 0", "failed to import: ZeroDivisionError: division by zero; this is the plugin's mistake"),
         ("raise SystemExit(3)", "failed to import: SystemExit: 3"),
         (
-            "from walkserve_sdk import *\nclass Bad(Model):\n    go = WalkGraph(Loop(Node(Component('a:B'), 'c'), carry='x'))",
+            BAD_DECLARATION,
             "failed to import: walkserve_sdk.errors.DeclarationError: Bad",
         ),
         ("class Bad: pass", "walk_plugin_bad:Bad is no subclass of walkserve_sdk.Model"),
         (
             GOOD.format(name="Bad") + "\n    API_LEVEL = 0\n",
-            "it is written for API level 0, and this walkserve has API level 1; install a newer walk-plugin-bad",
+            "written for API level 0, and this walkserve has API level 1; install a newer walk-plugin-bad",
         ),
         (GOOD.format(name="Bad") + "\n    API_LEVEL = 2\n", "install a newer walkserve"),
     ],

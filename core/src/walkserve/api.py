@@ -12,9 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from walkserve_sdk import LoadError, Model, Output, Part, Request, WalkserveError
-from walkserve_sdk.errors import BadRequest
-from walkserve_sdk.ports import Audio, Text
 
 from walkserve import messages as m
 from walkserve.conductor.process import conduct, served_models
@@ -25,6 +22,9 @@ from walkserve.plugins import load_model
 from walkserve.resolve import resolve_model
 from walkserve.transport.local import LocalCarrier, LocalMailbox, LocalSwitchboard
 from walkserve.worker.assemble import Worker
+from walkserve_sdk import LoadError, Model, Output, Part, Request, WalkserveError
+from walkserve_sdk.errors import BadRequest
+from walkserve_sdk.ports import Audio, Text
 
 KINDS = ("text", "image", "audio", "video", "tensor")
 _ADDRESS = "engine"
@@ -73,7 +73,9 @@ class Result:
         try:
             return self.outputs[name]
         except KeyError:
-            raise AttributeError(f"the request had no output {name!r}; it had {sorted(self.outputs)}") from None
+            raise AttributeError(
+                f"the request had no output {name!r}; it had {sorted(self.outputs)}"
+            ) from None
 
 
 class Generation(Iterator[OutputEvent]):
@@ -134,9 +136,17 @@ class Engine:
     """
 
     def __init__(
-        self, model: str, *, device: str = "auto", dtype: str = "auto", deterministic: bool = False, **settings: Any
+        self,
+        model: str,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        deterministic: bool = False,
+        **settings: Any,
     ) -> None:
-        self.config = resolve_model(model, device=device, dtype=dtype, deterministic=deterministic, **settings)
+        self.config = resolve_model(
+            model, device=device, dtype=dtype, deterministic=deterministic, **settings
+        )
         self.model: Model = load_model(self.config.family)(self.config.checkpoint)
         self.workers: list[Worker] = []
         self._switchboard = LocalSwitchboard()
@@ -242,7 +252,8 @@ class Engine:
     def generate(self, *, outputs: Sequence[str | Output] | None = None, **fields: Any) -> Result:
         """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with."""
         generation = self.stream(outputs=outputs, **fields)
-        names = tuple(getattr(each, "name", each) for each in (outputs or self.model.spec.outputs))
+        asked = tuple(outputs) if outputs is not None else tuple(self.model.spec.outputs)
+        names = [each if isinstance(each, str) else each.name for each in asked]
         pieces: dict[str, list[Any]] = {name: [] for name in names}
         for event in generation:
             pieces[event.output].append(event.data)

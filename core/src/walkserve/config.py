@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msgspec import Struct
+
 from walkserve_sdk import Checkpoint
 
 

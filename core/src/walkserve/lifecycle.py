@@ -14,7 +14,9 @@ PR_SET_PDEATHSIG = 1
 def configure_child(log_level: str) -> None:
     """Log to stderr, ignore the terminal's signals, and die when the parent does."""
     logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s"
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s",
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from msgspec import Struct, convert, field
+
 from walkserve_sdk import Part
 
-# --- values --------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------
 
 
 class Array(Struct, frozen=True, tag="array"):
@@ -59,7 +60,7 @@ class Fault(Struct, frozen=True):
     param: str | None = None
 
 
-# --- client (the HTTP process, or an Engine's caller) to conductor --------------------------------------
+# --- client (the HTTP process, or an Engine's caller) to conductor ------------------------------------
 
 
 class SentPart(Struct, frozen=True):
@@ -112,7 +113,7 @@ class Halt(Message, frozen=True):
     """Stop now."""
 
 
-# --- conductor to client ---------------------------------------------------------------------------------
+# --- conductor to client ------------------------------------------------------------------------------
 
 
 class Admitted(Message, frozen=True):
@@ -164,7 +165,7 @@ class ServerState(Message, frozen=True):
     models: tuple[ModelInfo, ...]
 
 
-# --- worker to client -------------------------------------------------------------------------------------
+# --- worker to client ---------------------------------------------------------------------------------
 
 
 class Emitted(Message, frozen=True):
@@ -176,7 +177,7 @@ class Emitted(Message, frozen=True):
     items: list[Value]
 
 
-# --- conductor to worker -----------------------------------------------------------------------------------
+# --- conductor to worker ------------------------------------------------------------------------------
 
 
 class OpenRequest(Message, frozen=True):
@@ -239,7 +240,7 @@ class StopWorker(Message, frozen=True):
     """Leave."""
 
 
-# --- worker to worker ----------------------------------------------------------------------------------------
+# --- worker to worker ---------------------------------------------------------------------------------
 
 
 class StreamItems(Message, frozen=True):
@@ -266,7 +267,7 @@ class FreeTensors(Message, frozen=True):
     keys: list[int]
 
 
-# --- worker to conductor --------------------------------------------------------------------------------------
+# --- worker to conductor ------------------------------------------------------------------------------
 
 
 class PoolInfo(Struct, frozen=True):
@@ -344,7 +345,7 @@ class RequestClosed(Message, frozen=True):
     address: str
 
 
-# --- unions, one per receiver -----------------------------------------------------------------------------------
+# --- unions, one per receiver -------------------------------------------------------------------------
 
 ToConductor = (
     Submit

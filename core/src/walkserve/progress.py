@@ -33,7 +33,10 @@ class LoadingProgress:
             waiting = [component for (_, component), is_done in loading.items() if not is_done]
             self._progress.start()
             self._progress.update(
-                self._task, total=len(loading), completed=sum(loading.values()), description=", ".join(waiting)
+                self._task,
+                total=len(loading),
+                completed=sum(loading.values()),
+                description=", ".join(waiting),
             )
         for (worker, component), is_done in loading.items():
             if is_done and not self._is_live and (worker, component) not in self._said:
@@ -42,7 +45,8 @@ class LoadingProgress:
 
     def close(self) -> None:
         """Take the bar off the terminal; nothing is shown any more."""
-        self._progress.stop()
+        if self._is_live:
+            self._progress.stop()
         self._is_live = False
 
     def __enter__(self) -> Self:

@@ -12,7 +12,6 @@ from walkserve.config import ModelConfig
 from walkserve.errors import SettingError
 from walkserve.model_names import ModelName, parse_model_name
 from walkserve.plugins import find_models, load_model
-from walkserve_sdk.errors import did_you_mean
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -120,13 +119,13 @@ def _check_names(names: Sequence[ModelName]) -> None:
 
 def _check_choices(device: str, dtype: str, cache_tokens: int | None) -> None:
     if device not in DEVICES:
-        raise SettingError(f"there is no device {device!r}{did_you_mean(device, DEVICES)}")
+        raise SettingError(f"there is no device {device!r}; there is {', '.join(DEVICES)}")
     if dtype in _HALF:
         raise SettingError(
             f"the dtype {dtype!r} is not served: its range is too small for weights trained in bfloat16, "
             "and on a CPU it is up to 18 times slower; take bfloat16 or float32"
         )
     if dtype not in DTYPES:
-        raise SettingError(f"there is no dtype {dtype!r}{did_you_mean(dtype, DTYPES)}")
+        raise SettingError(f"there is no dtype {dtype!r}; there is {', '.join(DTYPES)}")
     if cache_tokens is not None and cache_tokens < 1:
         raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-from walkserve_sdk import Model
 
 from walkserve import messages as m
 from walkserve.config import ModelConfig, ServerConfig, worker_threads
@@ -28,6 +27,7 @@ from walkserve.progress import LoadingProgress
 from walkserve.transport.rundir import run_folder
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.sockets import AsyncSocketMailbox
+from walkserve_sdk import Model
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,9 @@ def serve(models: tuple[ModelConfig, ...], *, host: str, port: int, log_level: s
     try:
         bound = bind(host, port)
     except OSError as error:
-        raise SettingError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port") from None
+        raise SettingError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+        ) from None
     with bound, run_folder() as folder:
         workers = [name for model in models for name in model.workers]
         config = ServerConfig(
@@ -91,21 +93,30 @@ class _Supervisor:
         return self.exit_code
 
     async def _serve(self, progress: LoadingProgress) -> None:
-        serving = asyncio.create_task(self.server.run(lambda: _say(f"listening on {self.server.url}, loading")))
+        serving = asyncio.create_task(
+            self.server.run(lambda: print(f"walkserve: listening on {self.server.url}", flush=True))
+        )
         following = asyncio.create_task(self._follow_state(progress))
         await asyncio.wait((serving, following), return_when=asyncio.FIRST_COMPLETED)
         self.is_leaving = True
         self.server.drain()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+        await serving
         following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
 
     async def _follow_state(self, progress: LoadingProgress) -> None:
         """Tell the terminal how the server stands; returns when it has stopped."""
-        was_ready = False
+        caller, was_ready = self.caller, False
+        state, loading = None, {}
+
+        def is_news() -> bool:
+            return caller.state is not state or caller.loading != loading
+
         while True:
-            state = self.caller.state
-            progress.show(self.caller.loading)
+            await caller.wait_until(is_news)
+            state, loading = caller.state, dict(caller.loading)
+            progress.show(loading)
             if state.phase == "ready" and not was_ready:
                 progress.close()
                 was_ready = True
@@ -115,7 +126,6 @@ class _Supervisor:
                     self.exit_code = 1
                     _say(state.detail)
                 return
-            await self.caller.change()
 
     # --- children -----------------------------------------------------------------------------------
 
@@ -147,7 +157,13 @@ class _Supervisor:
             "MKL_NUM_THREADS": str(self.config.threads),
         }
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, str(self.path), *arguments, env=environment, stdin=asyncio.subprocess.DEVNULL
+            sys.executable,
+            "-m",
+            module,
+            str(self.path),
+            *arguments,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
         )
         self.children[name] = child
 
@@ -173,7 +189,9 @@ class _Supervisor:
 
     async def _end_children(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(child.wait() for child in self.children.values())), LEAVE_S)
+            await asyncio.wait_for(
+                asyncio.gather(*(child.wait() for child in self.children.values())), LEAVE_S
+            )
         for name, child in self.children.items():
             if child.returncode is None:
                 log.warning("%s did not leave; killed", name)
@@ -199,5 +217,3 @@ class _Supervisor:
 
 def _say(line: str) -> None:
     print(f"walkserve: {line}", file=sys.stderr, flush=True)
-
-

@@ -6,7 +6,6 @@ import dataclasses
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
@@ -108,9 +107,13 @@ def option_paths(options: type[Options]) -> dict[str, tuple[str, ...]]:
     return {name: path for name, (path, _) in _settable(options).items()}
 
 
-@cache
+_SETTABLE: dict[type, dict[str, tuple[tuple[str, ...], Any]]] = {}  # reading annotations is slow
+
+
 def _settable(options: type[Options]) -> dict[str, tuple[tuple[str, ...], Any]]:
-    """By name: the path of the field, and the type its value must have. Reading annotations is slow."""
+    """By name: the path of the field, and the type its value must have."""
+    if options in _SETTABLE:
+        return _SETTABLE[options]
     hints = get_type_hints(options, include_extras=True)
     found: dict[str, tuple[tuple[str, ...], Any]] = {}
     nested: dict[str, list[str]] = {}
@@ -127,6 +130,7 @@ def _settable(options: type[Options]) -> dict[str, tuple[tuple[str, ...], Any]]:
     for name, dotted_names in nested.items():
         if len(dotted_names) == 1:
             found.setdefault(name, found[dotted_names[0]])
+    _SETTABLE[options] = found
     return found
 
 

@@ -40,7 +40,7 @@ def _print_table(models: list[ModelListing]) -> None:
         console.width = WIDTH_OF_A_PIPE
     table = Table(box=SIMPLE_HEAD)
     for heading in ("model", "summary", "variants", "in → out", "plugin"):
-        table.add_column(heading, no_wrap=heading == "model", overflow="fold")
+        table.add_column(heading, no_wrap=heading in ("model", "plugin"), overflow="fold")
     for model in models:
         about = Text(model.summary)
         if model.problem:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from walkserve_sdk import Budget, Component, ContextLengthExceeded, Model, Outcome, Request
-
 from walkserve.messages import PoolInfo
+from walkserve_sdk import Budget, Component, ContextLengthExceeded, Model, Outcome, Request
 
 
 def fit(
@@ -41,7 +40,8 @@ def fit(
 def pages_needed(budget: Budget, pools: Mapping[str, PoolInfo]) -> dict[str, int]:
     """Pages to reserve per component, for its worst length on every branch, one token in flight included."""
     return {
-        part.name: _pages(part, start + more, pools[part.name].page_size) for part, (start, more) in budget.items()
+        part.name: _pages(part, start + more, pools[part.name].page_size)
+        for part, (start, more) in budget.items()
     }
 
 

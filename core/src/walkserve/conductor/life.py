@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from walkserve import messages as m
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
-
-from walkserve import messages as m
 
 
 class Phase(Enum):

@@ -25,7 +25,8 @@ ADDRESS = "conductor"
 def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
     """The declarations a server needs, by served name."""
     return {
-        config.name: Served(config.name, load_model(config.family)(config.checkpoint), config.ranks) for config in models
+        config.name: Served(config.name, load_model(config.family)(config.checkpoint), config.ranks)
+        for config in models
     }
 
 

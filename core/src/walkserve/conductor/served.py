@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from walkserve_sdk import DeclarationError, Model
-
 from walkserve import messages as m
 from walkserve.conductor.life import Life
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
+from walkserve_sdk import DeclarationError, Model
 
 
 @dataclass(slots=True)
@@ -59,14 +58,16 @@ class Served:
         for name in plan.components:
             if self.ranks[name] != home:
                 raise DeclarationError(
-                    f"{spec.name}.{plan.name}: {name!r} is placed on {self.ranks[name]!r} and its neighbours on {home!r}; "
-                    "this version runs all components of one graph on one rank"
+                    f"{spec.name}.{plan.name}: {name!r} is placed on {self.ranks[name]!r} and its neighbours "
+                    f"on {home!r}; this version runs all components of one graph on one rank"
                 )
         return home
 
     def _ends(self, end: str) -> dict[str, str]:
         """Stream -> the one worker at its reading or writing end."""
-        return {stream: self.homes[name] for name, plan in self.plans.items() for stream in getattr(plan, end)}
+        return {
+            stream: self.homes[name] for name, plan in self.plans.items() for stream in getattr(plan, end)
+        }
 
     def address_of(self, graph: str) -> str:
         """Where a graph runs now."""

@@ -12,15 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from walkserve_sdk import Fork, Outcome, Request, WalkFailed, WalkserveError
-from walkserve_sdk.errors import ModelNotFound, Unavailable
-from walkserve_sdk.graph import Walk
-from walkserve_sdk.tracks import Finished, Step, TrackRun
-
 from walkserve import messages as m
 from walkserve.conductor.admission import fit, pages_needed
 from walkserve.conductor.life import Life, Phase, TrackLife
 from walkserve.conductor.served import Served
+from walkserve_sdk import Fork, Outcome, Request, WalkFailed, WalkserveError
+from walkserve_sdk.errors import ModelNotFound, Unavailable
+from walkserve_sdk.graph import Walk
+from walkserve_sdk.tracks import Finished, Step, TrackRun
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +160,8 @@ class ConductorState:
         while served.queue:
             life = served.queue[0]
             if any(
-                served.reserved.get(part, 0) + pages > served.pools[part].pages for part, pages in life.pages.items()
+                served.reserved.get(part, 0) + pages > served.pools[part].pages
+                for part, pages in life.pages.items()
             ):
                 return
             served.queue.popleft()
@@ -200,7 +200,9 @@ class ConductorState:
                 case m.BranchForked():
                     step = track.run.send(Outcome())
                 case m.WalkBroke():
-                    failure = WalkFailed(message.fault.message, blame=message.fault.type, status=message.fault.status)
+                    failure = WalkFailed(
+                        message.fault.message, blame=message.fault.type, status=message.fault.status
+                    )
                     try:
                         step = track.run.throw(failure)
                     except WalkFailed as untaken:
@@ -223,7 +225,9 @@ class ConductorState:
             case Fork():
                 home = served.workers[served.ranks[step.component.name]].address
                 walk = life.tracks[name].run.walks
-                self._say(home, m.ForkBranch(life.number, name, walk, step.component.name, step.branch, step.to))
+                self._say(
+                    home, m.ForkBranch(life.number, name, walk, step.component.name, step.branch, step.to)
+                )
             case Finished():
                 self._track_finished(served, life, name, step.reason)
             case _:
@@ -325,7 +329,9 @@ class ConductorState:
             return
         parts = tuple(m.SentPart.of(part) for part in request.parts)
         self._submit(
-            m.Submit(NOBODY, self._numbers, served.name, parts, request.outputs, request.options, request.seed)
+            m.Submit(
+                NOBODY, self._numbers, served.name, parts, request.outputs, request.options, request.seed
+            )
         )
 
     def _warmed_up(self, served: Served, message: m.RequestEnded | m.RequestFailed) -> None:
@@ -387,7 +393,9 @@ class _Blame:
                 fault = _fault(error)
             case Exception():
                 log.error("request %d: its plan raised", self.life.number, exc_info=error)
-                fault = m.Fault(f"the plan of {self.served.name} raised {type(error).__name__}", code="plan_failed")
+                fault = m.Fault(
+                    f"the plan of {self.served.name} raised {type(error).__name__}", code="plan_failed"
+                )
             case _:
                 return False
         self.state.fail(self.served, self.life, fault)

@@ -8,13 +8,13 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
-from walkserve_sdk import Stop
 
 from walkserve.engine.attention import AttentionRow, PagedAttention
 from walkserve.engine.held import Held
 from walkserve.engine.random import key63, uniform
 from walkserve.engine.rows import Row, RowResult
 from walkserve.engine.sampler import SampleRow, sample
+from walkserve_sdk import Stop
 
 
 class RowStates(MutableSequence[Any]):
@@ -74,7 +74,9 @@ class TorchBatch:
     def cache(self) -> PagedAttention:
         if self._cache is None:
             if self._held.cache is None:
-                raise TypeError(f"{self._held.name} has no cache: declare it with Component(..., kv=PagedKV())")
+                raise TypeError(
+                    f"{self._held.name} has no cache: declare it with Component(..., kv=PagedKV())"
+                )
             tokens = sum(row.tokens for row in self._rows)
             self._cache = PagedAttention(
                 self._held.cache,
@@ -92,7 +94,11 @@ class TorchBatch:
 
     def _piece(self, row: Row, value: Any) -> Any:
         """A split row's share of what it takes per token."""
-        if self._held.cache is None or (row.is_last and row.done == 0) or not isinstance(value, list | Tensor):
+        if (
+            self._held.cache is None
+            or (row.is_last and row.done == 0)
+            or not isinstance(value, list | Tensor)
+        ):
             return value
         return value[row.done : row.done + row.tokens]
 
@@ -186,7 +192,9 @@ class TorchBatch:
         """
         for name, values in gives.items():
             if len(values) < self.size:
-                raise TypeError(f"{self._held.name} gave {len(values)} values of {name!r} for {self.size} rows")
+                raise TypeError(
+                    f"{self._held.name} gave {len(values)} values of {name!r} for {self.size} rows"
+                )
             for result, value in zip(self.results, values, strict=False):
                 result.gives[name] = value
         return self.results

@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import Any
 
 import torch
+
+from walkserve.cache.paged import PagedCache
 from walkserve_sdk import Checkpoint, Component, KVShape, LoadError, PluginError
 from walkserve_sdk.errors import did_you_mean
 from walkserve_sdk.runtime import is_causal
-
-from walkserve.cache.paged import PagedCache
 
 
 @dataclass(slots=True)
@@ -65,12 +65,15 @@ def hold(
     try:
         kind = getattr(import_module(module), class_name)
     except (ImportError, AttributeError) as error:
-        raise PluginError(f"component {component.name!r}: {component.path} cannot be imported: {error}") from error
+        raise PluginError(
+            f"component {component.name!r}: {component.path} cannot be imported: {error}"
+        ) from error
     known = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
     for method in sorted(methods):
         if not callable(getattr(kind, method, None)):
             raise PluginError(
-                f"component {component.name!r}: {component.path} has no method {method!r}{did_you_mean(method, known)}"
+                f"component {component.name!r}: {component.path} has no method {method!r}"
+                f"{did_you_mean(method, known)}"
             )
     made = kind.load(checkpoint, device=device, dtype=dtype)
     held = Held(component.name, component, device, dtype, {name: getattr(made, name) for name in methods})

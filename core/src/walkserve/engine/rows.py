@@ -18,7 +18,7 @@ class Row:
 
     Args:
         values: By the names the node takes; helpings under their stream's name.
-        branch: Its pages, state and what sampling has seen; read, never written, before the batch is finished.
+        branch: Its pages, state and what sampling has seen; only read before the batch is finished.
         tokens: How many of its tokens this piece holds, from index ``done`` on.
         is_last: False for a piece of a split row that more follow.
         key: (seed, fan index, track, Walk number): of the row's random streams.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
 from walkserve_sdk import ComponentError
 
 _CANDIDATES = 1024

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from walkserve.graph.plan import Block, LoopOp, Op, Plan
 from walkserve_sdk import Fan, Loop, Model, Node, Parallel, Sequential, Stream, WalkGraph
 from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import Part
-
-from walkserve.graph.plan import Block, LoopOp, Op, Plan
 
 
 def lower_model(model: type[Model]) -> dict[str, Plan]:
@@ -18,7 +17,8 @@ def lower_model(model: type[Model]) -> dict[str, Plan]:
     for stream in model.spec.streams.values():
         if stream.by == "client":
             raise DeclarationError(
-                f"{model.__name__}.{stream.name}: streams written by the client are not served by this version"
+                f"{model.__name__}.{stream.name}: "
+                "streams written by the client are not served by this version"
             )
     return {name: lower(model.__name__, graph) for name, graph in model.spec.graphs.items()}
 
@@ -120,7 +120,9 @@ class _Scope:
                 reads=tuple(stream.name for stream in node.reads),
                 gives=gives,
                 streams=tuple((name, target.name) for name, target in node.to if isinstance(target, Stream)),
-                outputs=tuple((name, target.name) for name, target in node.to if not isinstance(target, Stream)),
+                outputs=tuple(
+                    (name, target.name) for name, target in node.to if not isinstance(target, Stream)
+                ),
                 when=when,
                 place=f"{self.place}: {node.component.name}.{node.method}",
             )
@@ -155,7 +157,12 @@ class _Scope:
                 times=loop.times if isinstance(loop.times, int) else None,
                 times_slot=times_slot,
                 collect=tuple(collect),
-                by_stream=any(op.reads for op in _ops(inner.block)),
+                streams=tuple(
+                    stream
+                    for child in inner.block.children
+                    if isinstance(child, Op)
+                    for stream in child.reads
+                ),
             )
         )
         return frozenset({index})
@@ -173,7 +180,11 @@ class _Scope:
         if is_loop:
             critical = self._ancestors(
                 {self.giver[slot] for slot in carried}
-                | {child.index for child in children if isinstance(child, Op) and (child.reads or child.keeps)}
+                | {
+                    child.index
+                    for child in children
+                    if isinstance(child, Op) and (child.reads or child.keeps)
+                }
             )
             for child in children:
                 child.critical = child.index in critical or not critical

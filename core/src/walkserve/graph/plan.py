@@ -54,7 +54,7 @@ class LoopOp:
     times: int | None  # a number of turns written in the graph
     times_slot: int | None  # or the slot it comes in
     collect: tuple[tuple[int, int], ...]  # (inner given, outer list)
-    by_stream: bool
+    streams: tuple[str, ...]  # that its nodes read
     after: tuple[int, ...] = ()
     waits: int = 0
     critical: bool = True

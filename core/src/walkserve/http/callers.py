@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import count
 from types import TracebackType
-from typing import Any, Protocol, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol, Self
 
 from walkserve import messages as m
-from walkserve.delivery import Chunk, Delivery, Done, Failed
+from walkserve.delivery import Chunk
+from walkserve.http.calls import Call, Item, Items
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.values import as_numpy
 from walkserve_sdk import Request
@@ -25,24 +23,8 @@ log = logging.getLogger(__name__)
 
 CONDUCTOR = "conductor"
 BUFFER_BYTES = 64 * 1024 * 1024
-TAKE_BYTES = 256 * 1024
-
-Item = None | bool | int | float | str | bytes | list[int] | NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """Items of one output, in order; tensors have become numpy arrays of this process's own."""
-
-    output: str
-    items: list[Item]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(_size(item) for item in self.items)
-
-
-CallEvent = Items | Done | Failed
+ANSWER_S = 2.0
+"""How long the conductor has to say how things are."""
 
 
 class Post(Protocol):
@@ -53,67 +35,6 @@ class Post(Protocol):
     async def receive(self) -> Sequence[m.Message]: ...
 
     def forget(self, to: str) -> None: ...
-
-
-class Call:
-    """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
-
-    def __init__(self, tag: int, cancel: Callable[[], None], on_cut: Callable[[], None]) -> None:
-        self.tag = tag
-        self.delivery = Delivery()
-        self.waiting_bytes = 0
-        self.on_cut = on_cut
-        self.is_over = False
-        """Nothing more arrives; what has arrived may still wait to be taken."""
-        self._cancel = cancel
-        self._events: deque[CallEvent] = deque()
-        self._arrived = asyncio.Event()
-
-    async def take(self, most_bytes: int = TAKE_BYTES) -> list[CallEvent]:
-        """Wait for something, and return what has arrived since, up to about ``most_bytes`` of it.
-
-        The last event of a call is ``Done`` or ``Failed``; do not ask for more after it.
-        """
-        await self._arrived.wait()
-        taken: list[CallEvent] = []
-        size = 0
-        while self._events and size < most_bytes:
-            event = self._events.popleft()
-            size += event.size_bytes if isinstance(event, Items) else 0
-            taken.append(event)
-        self.waiting_bytes -= size
-        if not self._events:
-            self._arrived.clear()
-        return taken
-
-    def cancel(self) -> None:
-        """Give everything back; harmless when the call is over."""
-        if not self.is_over:
-            self.is_over = True
-            self._cancel()
-
-    def put(self, event: CallEvent) -> None:
-        """Said by the Caller: this has arrived."""
-        if isinstance(event, Items):
-            self.waiting_bytes += event.size_bytes
-        else:
-            self.is_over = True
-        self._events.append(event)
-        self._arrived.set()
-
-    def fail(self, fault: m.Fault) -> None:
-        """Said by the Caller: it ends here, and what still waits to be taken is dropped."""
-        self._events.clear()
-        self.waiting_bytes = 0
-        self.put(Failed(fault))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.cancel()
 
 
 class Caller:
@@ -183,15 +104,18 @@ class Caller:
     def open_calls(self) -> int:
         return len(self._calls)
 
-    async def wait_for_state(self, wanted: Callable[[m.ServerState], bool]) -> m.ServerState:
-        """The first state that is as wanted, from the one now on."""
-        while not wanted(self.state):
+    async def wait_until(self, wanted: Callable[[], bool]) -> None:
+        """Return when ``wanted``, a question about ``state`` or ``loading``, is answered with yes."""
+        while not wanted():
             await self._changed.wait()
-        return self.state
 
-    async def change(self) -> None:
-        """Wait until ``state`` or ``loading`` is another than now."""
-        await self._changed.wait()
+    async def refresh(self) -> m.ServerState:
+        """The server's state as it is now; the last one known if the conductor does not answer."""
+        known = self.state
+        self.attach()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.wait_until(lambda: self.state is not known), ANSWER_S)
+        return self.state
 
     def submit(self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None) -> Call:
         """Send a checked request on its way.
@@ -338,15 +262,3 @@ def _addresses(state: m.ServerState) -> set[str]:
     """Of the workers that live."""
     workers = (worker for model in state.models for worker in model.workers)
     return {worker.address for worker in workers if worker.address and worker.state != "lost"}
-
-
-def _size(item: Item) -> int:
-    match item:
-        case np.ndarray():
-            return int(item.nbytes)
-        case str() | bytes():
-            return len(item)
-        case list():
-            return 8 * len(item)
-        case _:
-            return 8

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from litestar import get
 from litestar.handlers import BaseRouteHandler
+from litestar.params import FromPath
 from msgspec import Struct
 
 from walkserve.http.problems import documented
@@ -91,7 +92,7 @@ def model_routes(models: Mapping[str, Model], settings: HttpSettings) -> Sequenc
         tags=["models"],
         responses=documented(400, 404, 500),
     )
-    async def describe_model(model_id: str) -> ModelCard:
+    async def describe_model(model_id: FromPath[str]) -> ModelCard:
         name, _ = find_model(models, model_id.removeprefix("/"))
         return card(name)
 

@@ -72,7 +72,7 @@ class Server:
             await self._server.serve(sockets=[self._bound])
         finally:
             self._bound.close()
-            await self._server.end_tasks()
+            await self._server.leave()
 
     def drain(self) -> None:
         """Take no new connections; ``run`` returns when the responses under way have ended."""
@@ -98,7 +98,10 @@ class _Uvicorn(uvicorn.Server):
         if self.started:
             self.on_started()
 
-    async def end_tasks(self) -> None:
+    async def leave(self) -> None:
+        """What uvicorn leaves behind when it is told not to wait."""
+        if self.force_exit and self.started:
+            await self.lifespan.shutdown()
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()

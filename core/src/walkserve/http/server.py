@@ -119,7 +119,7 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
 
     @get("/v1/server", summary="What runs where", tags=["server"], responses=documented(500))
     async def server() -> ServerStatus:
-        state = caller.state
+        state = await caller.refresh()
         return ServerStatus(
             phase=state.phase,
             detail=state.detail,

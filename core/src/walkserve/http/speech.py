@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.handlers import BaseRouteHandler
 from msgspec import Struct
+from msgspec.structs import replace
 
 from walkserve.delivery import Done, Failed
 from walkserve.http.answers import Answer, Client
 from walkserve.http.bodies import read_fields, read_object
-from walkserve.http.callers import Call, Caller, Items
+from walkserve.http.callers import Caller
+from walkserve.http.calls import Call, Item, Items
 from walkserve.http.models import find_model, require_surface
 from walkserve.http.problems import Faulted, documented
 from walkserve.http.settings import HttpSettings
@@ -75,10 +78,16 @@ class Speech:
         """The samples among what has arrived."""
         if items.output != self.output:
             return b""
+        return b"".join(self._samples(item) for item in items.items)
+
+    def _samples(self, item: Item) -> bytes:
+        output = f"{self.model}: its output {self.output!r}"
+        if not isinstance(item, np.ndarray):
+            raise ComponentError(f"{output} is a {type(item).__name__}, not sound")
         try:
-            return b"".join(pcm16(item, self.sound.channels) for item in items.items)  # type: ignore[arg-type]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ComponentError(f"{self.model}: its output {self.output!r} is no sound: {error}") from error
+            return pcm16(item, self.sound.channels)
+        except ValueError as error:
+            raise ComponentError(f"{output}: {error}") from error
 
 
 def speech_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettings) -> BaseRouteHandler:
@@ -217,5 +226,8 @@ def _refused(failed: Failed) -> Faulted:
 
 
 def _told_at_the_end(ended: RequestEnded) -> dict[str, str]:
-    usage = {f"x-usage-{name.replace('_', '-')}": str(number) for name, number in ended.usage.items()}
-    return {"x-finish-reason": ended.finish_reason} | usage
+    return {
+        "x-finish-reason": ended.finish_reason,
+        "x-usage-input-tokens": str(ended.usage.get("input_tokens", 0)),
+        "x-usage-output-tokens": str(ended.usage.get("output_tokens", 0)),
+    }

@@ -18,7 +18,7 @@ DESCRIPTION = """\
 Speaks a text, as OpenAI's route of that name does. What differs:
 
 * `response_format` is `wav` (16-bit PCM in a WAV file; also what you get when you name none, where OpenAI's
-  default is `mp3`) or `pcm` (the same samples, little-endian, without a header). Others are refused with a 400.
+  default is `mp3`) or `pcm` (the same samples, little-endian, without a header). Others are a 400.
 * With `stream: true`, or a `stream_format` (`audio`), samples are sent as they are made. A streamed WAV has
   one header whose two sizes are 0xFFFFFFFF, for "to the end"; an unstreamed one has exact sizes.
 * Every further field is an option of the model's family (`max_tokens`, `temperature`, `seed`, ...). A field

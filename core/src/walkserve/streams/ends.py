@@ -66,7 +66,9 @@ class ReadEnd:
     def _cut(self) -> Cut | None:
         if self.is_done:
             return None
-        return self.policy.cut(self.handed, self.arrived, self.total is not None and self.arrived >= self.total)
+        return self.policy.cut(
+            self.handed, self.arrived, self.total is not None and self.arrived >= self.total
+        )
 
     @property
     def has_next(self) -> bool:

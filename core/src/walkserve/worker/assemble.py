@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from walkserve_sdk import KVShape, LoadError, Model, WalkserveError
 
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
@@ -22,6 +21,7 @@ from walkserve.transport.base import Mailbox, TensorCarrier
 from walkserve.worker.loop import WorkerLoop
 from walkserve.worker.scheduler import Key, Limits, Scheduler
 from walkserve.worker.state import WorkerState
+from walkserve_sdk import KVShape, LoadError, Model, WalkserveError
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,11 @@ class Worker:
         """Load every component this rank holds, and tell the conductor what is there."""
         model = load_model(self.config.family)
         plans = lower_model(model)
-        held = {name: self._hold(model, plans, name) for name, rank in self.config.ranks.items() if rank == self.name}
+        held = {
+            name: self._hold(model, plans, name)
+            for name, rank in self.config.ranks.items()
+            if rank == self.name
+        }
         state = WorkerState(
             address=self.address,
             model=model,
@@ -85,7 +89,9 @@ class Worker:
             read_options=lambda sent: m.restore_options(model.Options, sent),
             new_table={name: _tables(one) for name, one in held.items() if one.cache is not None},
         )
-        self.loop = WorkerLoop(state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox)
+        self.loop = WorkerLoop(
+            state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox
+        )
         ready = m.WorkerReady(
             worker=self.name,
             address=self.address,

@@ -45,9 +45,18 @@ class Live:
     """One open request in one worker."""
 
     __slots__ = (
-        "branches", "emitted", "exports", "in_flight", "is_closed", "opened", "options", "parked", "read_ends",
-        "runs", "write_ends",
-    )  # fmt: skip
+        "branches",
+        "emitted",
+        "exports",
+        "in_flight",
+        "is_closed",
+        "opened",
+        "options",
+        "parked",
+        "read_ends",
+        "runs",
+        "write_ends",
+    )
 
     def __init__(self, opened: OpenRequest, options: Any) -> None:
         self.opened = opened

@@ -44,7 +44,8 @@ class WorkerLoop:
     def flush(self) -> None:
         """Say what has gathered: one frame per receiver."""
         if self.state.outbox:
-            said, self.state.outbox = self.state.outbox, type(self.state.outbox)(list)
+            said = dict(self.state.outbox)
+            self.state.outbox.clear()
             for address, messages in said.items():
                 self.mailbox.send(address, messages)
 

@@ -23,7 +23,10 @@ def main(config_path: str, name: str, address: str) -> None:
 
     model = next(one for one in config.models if name in one.workers)
     folder = Path(config.run_folder)
-    with SocketMailbox(address, folder, receives=ToWorker) as mailbox, closing(ArenaCarrier(address, folder)) as carrier:
+    with (
+        SocketMailbox(address, folder, receives=ToWorker) as mailbox,
+        closing(ArenaCarrier(address, folder)) as carrier,
+    ):
         Worker(model, name, address, mailbox, carrier, threads=config.threads).run()
 
 

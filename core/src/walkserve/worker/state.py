@@ -11,9 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, assert_never
 
-from walkserve_sdk import Model
-from walkserve_sdk.errors import WalkserveError
-
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
@@ -22,6 +19,9 @@ from walkserve.streams.ends import ReadEnd, WriteEnd
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.scheduler import Scheduler, Work
 from walkserve.worker.walk_run import Call, WalkRun
+from walkserve_sdk import Model
+from walkserve_sdk.errors import WalkserveError
+from walkserve_sdk.streams import Helping
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,10 @@ class WorkerState:
             stream: ranks[op.component] for plan in plans.values() for op in plan.ops for stream in op.reads
         }
         self._writer_rank = {
-            stream: ranks[op.component] for plan in plans.values() for op in plan.ops for _, stream in op.streams
+            stream: ranks[op.component]
+            for plan in plans.values()
+            for op in plan.ops
+            for _, stream in op.streams
         }
         self._exclusive = {name for name, component in self.spec.components.items() if component.state}
 
@@ -96,7 +99,14 @@ class WorkerState:
                 self.is_stopping = True
             case m.FreeTensors():
                 self.carrier.free(message.keys)
-            case m.StartWalk() | m.ForkBranch() | m.EndStream() | m.DiscardStream() | m.StreamItems() | m.StreamTaken():
+            case (
+                m.StartWalk()
+                | m.ForkBranch()
+                | m.EndStream()
+                | m.DiscardStream()
+                | m.StreamItems()
+                | m.StreamTaken()
+            ):
                 live = self._lives.get(message.number)
                 if live is not None and not live.is_closed:
                     self._hear_for(live, message)
@@ -175,7 +185,9 @@ class WorkerState:
         old = live.branches.pop((message.component, message.to), None)
         if old is not None:
             old.drop()
-        live.branches[(message.component, message.to)] = self._branch(live, message.component, message.branch).fork()
+        live.branches[(message.component, message.to)] = self._branch(
+            live, message.component, message.branch
+        ).fork()
         self._say(self.conductor, m.BranchForked(live.opened.number, message.track, message.walk))
 
     # --- streams ----------------------------------------------------------------------------------
@@ -212,7 +224,9 @@ class WorkerState:
             self._unpark(live, stream)
         else:
             items: list[m.Value] = [self._export(live, value)]
-            self._say(self._peers[rank], m.StreamItems(live.opened.number, stream, index, items, self.address))
+            self._say(
+                self._peers[rank], m.StreamItems(live.opened.number, stream, index, items, self.address)
+            )
 
     def emit(self, run: WalkRun, output: str, value: Any) -> None:
         live = run.live
@@ -222,7 +236,9 @@ class WorkerState:
         live.emitted[output] = first + 1
         if isinstance(value, bytes):
             value = m.Blob(value)
-        item = value if isinstance(value, int | float | str | m.Blob) else self.carrier.put(value)  # the client frees it
+        item = (
+            value if isinstance(value, int | float | str | m.Blob) else self.carrier.put(value)
+        )  # the client frees it
         self._say(live.opened.client, m.Emitted(live.opened.tag, output, first, [item]))
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
@@ -235,8 +251,9 @@ class WorkerState:
         live, op = call.run.live, call.op
         if call.run.is_closed or call.frame.is_dropped:
             return
-        for stream in op.reads:
-            if not self._read_end(live, stream).has_next:
+        ends = [self._read_end(live, stream) for stream in op.reads]
+        for stream, end in zip(op.reads, ends, strict=True):
+            if not end.has_next and not end.is_done:
                 live.parked.setdefault(stream, []).append(call)
                 return
         for _, stream in op.streams:
@@ -249,7 +266,10 @@ class WorkerState:
                 call.branch.waiting.append(call)
                 return
             call.branch.is_busy = True
-        call.helpings = [self._read_end(live, stream).next() for stream in op.reads]
+        # of several streams one may be at its end before the others: it goes on with empty helpings
+        call.helpings = [
+            end.next() if not end.is_done else Helping((), end.handed, 0, last=False) for end in ends
+        ]
         if op.component in self.new_table and op.takes:
             call.tokens = _length(call.values[0])
         self.scheduler.add(call)
@@ -428,6 +448,6 @@ def fault_of(error: Exception, place: str) -> m.Fault:
     """What a client may know of an error: its own faults in full, ours by place and kind."""
     if isinstance(error, WalkserveError) and error.status < 500:
         return m.Fault(str(error), error.status, error.type, error.code, error.param)
-    return m.Fault(f"{place} failed ({type(error).__name__}); the server's log has the details", code="component_failed")
-
-
+    return m.Fault(
+        f"{place} failed ({type(error).__name__}); the server's log has the details", code="component_failed"
+    )

@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from walkserve_sdk.runtime import Stop
-
 from walkserve.graph.plan import Block, LoopOp, Op, Plan
+from walkserve_sdk.runtime import Stop
 
 if TYPE_CHECKING:
     from walkserve.worker.live import Live
@@ -83,8 +82,19 @@ class LoopRun:
     """One loop of one frame while it turns."""
 
     __slots__ = (
-        "base", "carried", "collected", "each", "ended_by", "frames", "op", "outer", "queues", "times", "turns",
-    )  # fmt: skip
+        "base",
+        "carried",
+        "collected",
+        "each",
+        "ended_by",
+        "frames",
+        "op",
+        "outer",
+        "queues",
+        "streams",
+        "times",
+        "turns",
+    )
 
     def __init__(self, op: LoopOp, outer: Frame) -> None:
         slots = outer.slots
@@ -100,6 +110,7 @@ class LoopRun:
         self.turns = 0  # started
         self.frames: list[Frame] = []  # started and not finished, in order
         self.ended_by: str | None = None
+        self.streams = set(op.streams)  # read here and not at their end
         self.queues: dict[int, deque[Frame]] = {}  # trailing node -> frames it has still to run for, in order
 
 
@@ -112,9 +123,20 @@ class WalkRun:
     """
 
     __slots__ = (
-        "counts", "emitted", "ended_by", "host", "is_closed", "live", "loops", "plan", "top", "track", "turns",
-        "walk", "wrote",
-    )  # fmt: skip
+        "counts",
+        "emitted",
+        "ended_by",
+        "host",
+        "is_closed",
+        "live",
+        "loops",
+        "plan",
+        "top",
+        "track",
+        "turns",
+        "walk",
+        "wrote",
+    )
 
     def __init__(
         self, host: Host, live: Live, plan: Plan, track: str, walk: int, inputs: dict[str, Any]
@@ -143,7 +165,9 @@ class WalkRun:
 
     def results(self) -> dict[str, Any]:
         """What the outcome holds, by name."""
-        return {name: self.top.slots[slot] for name, slot in self.plan.results if self.top.slots[slot] is not None}
+        return {
+            name: self.top.slots[slot] for name, slot in self.plan.results if self.top.slots[slot] is not None
+        }
 
     def finish(self, call: Call, gives: dict[str, Any], stop: Stop | None) -> None:
         """Commit one call: its values are seen, written, emitted, and what waited for them goes on."""
@@ -163,12 +187,16 @@ class WalkRun:
             return
         if not op.critical:
             loop.queues[op.index].popleft()
+        for stream, helping in zip(op.reads, call.helpings, strict=True):
+            if helping.last:
+                loop.streams.discard(stream)
+        if op.reads and not loop.streams and loop.ended_by is None:
+            loop.ended_by = "stream"
         if stop is not None:
             self._stop_loop(loop, frame, stop)
-        else:
-            if any(helping.last for helping in call.helpings) and loop.ended_by is None:
-                loop.ended_by = "stream"
+        if not frame.is_dropped:
             self._done(frame, loop.op.body, op.index)
+        self._maybe_loop_end(loop)
         if not op.critical and not self.is_closed:
             self._trail(loop, op)
 
@@ -269,20 +297,12 @@ class WalkRun:
             self._launch(frame, block, index)
 
     def _stop_loop(self, loop: LoopRun, frame: Frame, stop: Stop) -> None:
+        """No turn after this one counts; this one only if the stop keeps it, and then all of it."""
         loop.ended_by = stop.reason
-        if stop.keep:
-            loop.carried = [
-                value if (value := frame.slots[source]) is not None else carried
-                for (source, _), carried in zip(loop.op.carry_next, loop.carried, strict=True)
-            ]
-            for (source, _), collected in zip(loop.op.collect, loop.collected, strict=True):
-                if frame.slots[source] is not None:
-                    collected.append(frame.slots[source])
-            self.turns += 1
-        for one in [one for one in loop.frames if one.turn >= frame.turn]:
+        first_dropped = frame.turn + 1 if stop.keep else frame.turn
+        for one in [one for one in loop.frames if one.turn >= first_dropped]:
             one.left = DROPPED
             loop.frames.remove(one)
-        self._maybe_loop_end(loop)
 
     def _maybe_loop_end(self, loop: LoopRun) -> None:
         if loop.ended_by is None or loop.frames or loop not in self.loops:
@@ -301,7 +321,10 @@ class WalkRun:
         """A reader asked, upstream, that whatever writes ``stream`` stop."""
         for loop in list(self.loops):
             if loop.ended_by is None and any(
-                name == stream for child in loop.op.body.children if isinstance(child, Op) for _, name in child.streams
+                name == stream
+                for child in loop.op.body.children
+                if isinstance(child, Op)
+                for _, name in child.streams
             ):
                 loop.ended_by = reason
 
@@ -309,4 +332,3 @@ class WalkRun:
         self.ended_by = reason
         self.is_closed = True
         self.host.ended(self)
-

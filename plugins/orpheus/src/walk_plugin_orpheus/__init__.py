@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from msgspec import Meta
+
 from walkserve_sdk import (
     Audio,
     BadRequest,
@@ -49,11 +51,13 @@ class Orpheus(Model):
         codec_noise: bool = True  # the noise SNAC was trained to add while decoding
         decoder: Literal["exact", "window"] = "exact"  # "window": the authors' four frames, for comparison
 
-    checkpoints = {
-        "main": Hub("canopylabs/orpheus-3b-0.1-ft"),
-        "snac": Hub("hubertsiuzdak/snac_24khz", files=("config.json", "pytorch_model.bin")),
-    }
-    variants = {"toy": "toy"}
+    checkpoints = MappingProxyType(
+        {
+            "main": Hub("canopylabs/orpheus-3b-0.1-ft"),
+            "snac": Hub("hubertsiuzdak/snac_24khz", files=("config.json", "pytorch_model.bin")),
+        }
+    )
+    variants = MappingProxyType({"toy": "toy"})
 
     tokenizer = Component("walk_plugin_orpheus.text:Tokenizer", device="cpu")
     llama = Component("walk_plugin_orpheus.llama:OrpheusLM", kv=PagedKV())
@@ -63,7 +67,9 @@ class Orpheus(Model):
     speech = Output(Audio(rate=24_000))
 
     encode = WalkGraph(Node(tokenizer, "encode", takes=("text", "voice"), gives=("ids", "length")))
-    write = WalkGraph(Loop(Node(llama, "next", takes="ids", gives="ids", to=codes), carry="ids", times="max_tokens"))
+    write = WalkGraph(
+        Loop(Node(llama, "next", takes="ids", gives="ids", to=codes), carry="ids", times="max_tokens")
+    )
     vocode = WalkGraph(Loop(Node(snac, "decode", takes=codes, gives="pcm", to=speech)))
 
     def setup(self) -> None:
@@ -95,14 +101,18 @@ class Orpheus(Model):
         if ask.instructions is not None:
             raise BadRequest("this model takes no instructions; leave the field out", param="instructions")
         if ask.speed != 1:
-            raise BadRequest(f"this model speaks at its own speed only; speed={ask.speed:g} is not served", param="speed")
+            raise BadRequest(
+                f"this model speaks at its own speed only; speed={ask.speed:g} is not served", param="speed"
+            )
         if not ask.text.strip():
             raise BadRequest("input is empty; there is nothing to say", param="input")
         options = dict(ask.options) | ({} if ask.voice is None else {"voice": ask.voice})
         return self.request(outputs=(self.speech,), parts=(Part("text", ask.text),), options=options)
 
     def warm_up(self) -> Request:
-        return self.request(parts=(Part("text", "hi"),), options={"max_tokens": 28, "constrain": True, "seed": 0})
+        return self.request(
+            parts=(Part("text", "hi"),), options={"max_tokens": 28, "constrain": True, "seed": 0}
+        )
 
     def prepare(self, request: Request) -> Walk:
         return self.encode(text=request.one("text"), voice=request.options.voice)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from walkserve_sdk import Batch, Checkpoint, Gives, Helping, LoadError
 
 from walk_plugin_orpheus.frames import SLOTS, align
 from walk_plugin_orpheus.ids import SpeechIds, read_speech_ids
 from walk_plugin_orpheus.snac_stream import BadCodec, KeyedNoise, StreamingDecoder, WindowDecoder, load_snac
+from walkserve_sdk import Batch, Checkpoint, Gives, Helping, LoadError
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,18 @@ class _Voice:
 
 
 class SnacDecoder:
-    """SNAC 24 kHz (Siuzdak 2024), decoded as a stream: however frames arrive, the samples are those of one decode."""
+    """SNAC 24 kHz (Siuzdak 2024) as a stream: however frames arrive, the samples are those of one decode."""
 
-    def __init__(self, exact: StreamingDecoder, window: WindowDecoder, ids: SpeechIds, device: torch.device) -> None:
+    def __init__(
+        self, exact: StreamingDecoder, window: WindowDecoder, ids: SpeechIds, device: torch.device
+    ) -> None:
         self._decoders = {"exact": exact, "window": window}
         self._ids = ids
         self._device = device
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> SnacDecoder:
-        """Read ``config.json`` and ``pytorch_model.bin``, strictly. Audio is computed in float32 whatever ``dtype``."""
+        """Read ``config.json`` and ``pytorch_model.bin``, strictly; float32 whatever ``dtype`` is."""
         try:
             snac = load_snac(checkpoint.folder("snac"), device=device)
         except BadCodec as error:
@@ -41,7 +43,9 @@ class SnacDecoder:
 
     def decode(self, batch: Batch) -> Gives:
         """Speak the whole frames of each row's helping; the last helping also what was held back."""
-        return {"pcm": [self._speak(batch, row, helping) for row, helping in enumerate(batch.values("codes"))]}
+        return {
+            "pcm": [self._speak(batch, row, helping) for row, helping in enumerate(batch.values("codes"))]
+        }
 
     def _speak(self, batch: Batch, row: int, helping: Helping) -> Tensor | None:
         options = batch.options[row]
@@ -55,7 +59,11 @@ class SnacDecoder:
             batch.count(row, "dropped_tokens", dropped)
         batch.count(row, "frames", len(aligned.frames))
         codes = torch.tensor(aligned.frames, dtype=torch.int64, device=self._device).reshape(-1, SLOTS)
-        noise = KeyedNoise(lambda layer, cell: batch.key(row, "noise", layer, cell)) if options.codec_noise else None
+        noise = (
+            KeyedNoise(lambda layer, cell: batch.key(row, "noise", layer, cell))
+            if options.codec_noise
+            else None
+        )
         pcm, state = decoder.decode(codes, voice.decoder, last=helping.last, noise=noise)
         batch.state[row] = _Voice(state, aligned.partial)
         return pcm.clamp(-1, 1) if len(pcm) else None

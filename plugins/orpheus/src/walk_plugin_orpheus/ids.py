@@ -1,4 +1,4 @@
-"""Which token ids mean what, for any checkpoint: read from its tokeniser, never from ``config.eos_token_id``."""
+"""Which token ids mean what: read from a checkpoint's tokeniser, never from ``config.eos_token_id``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
+
 from walkserve_sdk import Checkpoint, LoadError
 
 
@@ -24,7 +25,7 @@ class SpeechIds:
 
 
 def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The checkpoint's ``tokenizer.json``; what a client writes is text to it, also where it spells a special token.
+    """The checkpoint's ``tokenizer.json``. What a client writes is text to it, also ``<custom_token_2>``.
 
     Raises:
         LoadError: The file is missing or no tokeniser.

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaModel, LlamaRotaryEmbedding
-from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal
-from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
 
 from walk_plugin_orpheus.frames import SLOTS
 from walk_plugin_orpheus.ids import SpeechIds, read_speech_ids
+from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal
+from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
 
 
 class _Weights(nn.Module):
@@ -28,7 +28,9 @@ class OrpheusLM:
 
     def __init__(self, weights: _Weights, config: LlamaConfig, ids: SpeechIds) -> None:
         self.trunk = weights.model
-        self.head: Tensor = weights.model.embed_tokens.weight if config.tie_word_embeddings else weights.lm_head.weight
+        self.head: Tensor = (
+            weights.model.embed_tokens.weight if config.tie_word_embeddings else weights.lm_head.weight
+        )
         self.ids = ids
         self.kv_shape = KVShape(
             layers=config.num_hidden_layers,

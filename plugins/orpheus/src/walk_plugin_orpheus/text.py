@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tokenizers import Tokenizer as TokenizerFile
-from walkserve_sdk import Batch, Checkpoint, Gives, LoadError
 
 from walk_plugin_orpheus.ids import custom, open_tokenizer
+from walkserve_sdk import Batch, Checkpoint, Gives, LoadError
 
 
 class Tokenizer:
     """Text to prompt ids, on the CPU.
 
-    ``[start of human] ([begin of text]) voice: text [end of text, end of human, start of AI, start of speech]``,
-    with a begin of text only where the tokeniser has one.
+    ``[start of human, begin of text] voice: text [end of text, end of human, start of AI, start of speech]``;
+    the begin of text only where the tokeniser has one.
     """
 
     def __init__(self, tokenizer: TokenizerFile) -> None:

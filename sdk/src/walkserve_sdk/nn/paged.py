@@ -33,6 +33,6 @@ def _attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """query (1, heads, tokens, head_dim), key and value (1, kv_heads, tokens, head_dim); (1, tokens, heads, head_dim)."""
+    """Shapes of transformers: (1, heads, tokens, head_dim) in, (1, tokens, heads, head_dim) out."""
     packed = (each[0].transpose(0, 1) for each in (query, key, value))
     return paged.attend(module.layer_idx, *packed, scale=scaling)[None], None

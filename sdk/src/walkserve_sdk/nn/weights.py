@@ -19,7 +19,7 @@ def read_safetensors(folder: Path) -> dict[str, Tensor]:
     """Every tensor of ``model.safetensors``, or of the shards its index lists; memory-mapped until used.
 
     Raises:
-        LoadError: No such file, a shard that is missing or unreadable, or a tensor the index has and no shard.
+        LoadError: A file that is missing or unreadable, or a tensor the index has and no shard.
     """
     index = folder / "model.safetensors.index.json"
     whole = folder / "model.safetensors"

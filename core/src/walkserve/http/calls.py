@@ -1,0 +1,108 @@
+"""One call: what has arrived for it and waits to be taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from walkserve import messages as m
+from walkserve.delivery import Delivery, Done, Failed
+
+TAKE_BYTES = 256 * 1024
+
+Item = None | bool | int | float | str | bytes | list[int] | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items of one output, in order; tensors have become numpy arrays of this process's own."""
+
+    output: str
+    items: list[Item]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(_size(item) for item in self.items)
+
+
+CallEvent = Items | Done | Failed
+
+
+class Call:
+    """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
+
+    def __init__(self, tag: int, cancel: Callable[[], None], on_cut: Callable[[], None]) -> None:
+        self.tag = tag
+        self.delivery = Delivery()
+        self.waiting_bytes = 0
+        self.on_cut = on_cut
+        self.is_over = False
+        """Nothing more arrives; what has arrived may still wait to be taken."""
+        self._cancel = cancel
+        self._events: deque[CallEvent] = deque()
+        self._arrived = asyncio.Event()
+
+    async def take(self, most_bytes: int = TAKE_BYTES) -> list[CallEvent]:
+        """Wait for something, and return what has arrived since, up to about ``most_bytes`` of it.
+
+        The last event of a call is ``Done`` or ``Failed``; do not ask for more after it.
+        """
+        await self._arrived.wait()
+        taken: list[CallEvent] = []
+        size = 0
+        while self._events and size < most_bytes:
+            event = self._events.popleft()
+            size += event.size_bytes if isinstance(event, Items) else 0
+            taken.append(event)
+        self.waiting_bytes -= size
+        if not self._events:
+            self._arrived.clear()
+        return taken
+
+    def cancel(self) -> None:
+        """Give everything back; harmless when the call is over."""
+        if not self.is_over:
+            self.is_over = True
+            self._cancel()
+
+    def put(self, event: CallEvent) -> None:
+        """Said by the Caller: this has arrived."""
+        if isinstance(event, Items):
+            self.waiting_bytes += event.size_bytes
+        else:
+            self.is_over = True
+        self._events.append(event)
+        self._arrived.set()
+
+    def fail(self, fault: m.Fault) -> None:
+        """Said by the Caller: it ends here, and what still waits to be taken is dropped."""
+        self._events.clear()
+        self.waiting_bytes = 0
+        self.put(Failed(fault))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+
+def _size(item: Item) -> int:
+    match item:
+        case np.ndarray():
+            return int(item.nbytes)
+        case str() | bytes():
+            return len(item)
+        case list():
+            return 8 * len(item)
+        case _:
+            return 8

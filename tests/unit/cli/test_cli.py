@@ -1,0 +1,336 @@
+"""The command line, as a user meets it: in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HEAVY = ("torch", "transformers", "litestar", "huggingface_hub", "zmq", "walk_plugin_orpheus")
+
+# says afterwards what was imported, and takes a server's place where one would start
+PROGRAM = f"""
+import sys, types
+supervisor = types.ModuleType("walkserve.supervisor")
+def serve(models, **where):
+    import msgspec
+    print(msgspec.json.encode({{"models": models, **where}}).decode())
+    return 7
+supervisor.serve = serve
+sys.modules["walkserve.supervisor"] = supervisor
+from walkserve.cli import main
+code = main()
+print("heavy:", *(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def walkserve(
+    *arguments: str | Path, path: Path | None = None, env: dict[str, str] | None = None
+) -> SimpleNamespace:
+    """Run the command line. ``path`` goes before everything else on sys.path."""
+    paths = [str(path)] if path is not None else []
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "COLUMNS")
+    }
+    environment["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment | (env or {}),
+        timeout=60,
+        input="from stdin",
+    )
+    *errors, heavy = done.stderr.splitlines() or [""]
+    return SimpleNamespace(
+        code=done.returncode, out=done.stdout, errors="\n".join(errors), heavy=heavy.split()[1:]
+    )
+
+
+def refused(run: SimpleNamespace) -> str:
+    """The one line that says why, of a usage that cannot be."""
+    assert run.code == 2, run.errors
+    assert run.out == ""
+    assert len(run.errors.splitlines()) == 1, run.errors
+    assert run.errors.startswith("walkserve: ")
+    return str(run.errors.removeprefix("walkserve: "))
+
+
+def add_plugin(folder: Path, name: str, target: str, descriptor: str | None = None) -> None:
+    info = folder / f"walk_plugin_{name}-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: walk-plugin-{name}\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text(f"[walkserve.models]\n{name} = {target}\n")
+    if descriptor is not None:
+        (info / "extra_metadata").mkdir()
+        (info / "extra_metadata" / "walkserve.json").write_text(descriptor)
+
+
+MUTE = """
+from walkserve_sdk import Component, Model, Node, Output, Text, WalkGraph, track
+
+class Mute(Model):
+    pen = Component("nowhere:Pen")
+    words = Output(Text())
+    draw = WalkGraph(Node(pen, "draw", takes="text", gives="out", to=words))
+
+    @track
+    def drawing(self, request, prepared):
+        yield self.draw(text=request.one("text"))
+"""
+
+
+@pytest.fixture
+def mute(tmp_path: Path) -> Path:
+    """A folder for sys.path with a family that has no weights and no voice."""
+    folder = tmp_path / "mute"
+    folder.mkdir()
+    (folder / "mute_family.py").write_text(MUTE)
+    add_plugin(folder, "mute", "mute_family:Mute")
+    return folder
+
+
+# --- help and the list -----------------------------------------------------------------------------------
+
+
+def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
+    run = walkserve("--help")
+    assert run.code == 0
+    assert all(command in run.out for command in ("generate", "list-models", "serve"))
+    assert run.heavy == []
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "list-models"])
+def test_each_command_has_its_own_help(command: str) -> None:
+    run = walkserve(command, "--help")
+    assert run.code == 0
+    assert f"walkserve {command}" in run.out
+    assert run.heavy == []
+
+
+def test_models_are_listed_as_json_without_importing_them() -> None:
+    run = walkserve("list-models", "--json")
+    assert run.code == 0
+    (orpheus,) = [model for model in json.loads(run.out)["models"] if model["name"] == "orpheus"]
+    assert orpheus["distribution"] == "walk-plugin-orpheus"
+    assert list(orpheus["variants"]) == ["toy"]
+    assert (orpheus["inputs"], orpheus["outputs"], orpheus["problem"]) == (["text"], ["speech"], "")
+    assert run.heavy == []
+
+
+def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "bad", "walk_plugin_bad:Bad", descriptor="{")
+    add_plugin(tmp_path, "gone", "walk_plugin_gone:Gone")
+    models = {
+        m["name"]: m for m in json.loads(walkserve("list-models", "--json", path=tmp_path).out)["models"]
+    }
+    assert "its descriptor walkserve.json cannot be read" in models["bad"]["problem"]
+    assert "there is no module 'walk_plugin_gone'" in models["gone"]["problem"]
+    assert models["orpheus"]["problem"] == ""
+    table = walkserve("list-models", path=tmp_path).out
+    assert "broken: its descriptor" in table
+    assert "text → speech" in table
+    assert "walk-plugin-orpheus 0.1.0" in table
+
+
+# --- what cannot be asked --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("sevre", "No such command 'sevre'"),
+        ("serve", "Missing argument 'NAME[:VARIANT][=CHECKPOINT]...' (see walkserve serve --help)"),
+        ("serve orpheus --prot 1", "No such option"),
+        ("serve orpheus --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535"),
+        ("serve orphus", "there is no model 'orphus'; did you mean 'orpheus'? installed: "),
+        ("serve orpheus:tiny", "orpheus has no variant 'tiny'"),
+        ("serve orpheus:", "no variant follows the ':'"),
+        ("serve canopylabs/orpheus", "a checkpoint comes after the family's name"),
+        ("serve orpheus:toy orpheus:toy", "'orpheus:toy' is named twice"),
+        ("serve orpheus:toy orpheus-toy", "would give their workers the same names"),
+        ("serve orpheus:toy orpheus --revision v1", "the revision 'v1' is given for 2 models"),
+        ("serve orpheus:toy --dtype float16", "the dtype 'float16' is not served: its range is too small"),
+        ("serve orpheus:toy --dtype bf16", "there is no dtype 'bf16'; there is auto, float32, bfloat16"),
+        ("serve orpheus:toy --device gpu", "there is no device 'gpu'; there is auto, cpu, cuda"),
+        ("serve orpheus:toy --cache-tokens 0", "0 is not in the range x>=1"),
+        ("serve orpheus:toy --hub-token-file nowhere", "File 'nowhere' does not exist"),
+        ("generate orpheus --text a --out a.mp3", "no format ends in '.mp3'; there is .wav and .flac"),
+        ("generate orpheus --text a --out nowhere/a.wav", "there is no folder nowhere"),
+        ("generate orpheus --text a --out a.wav --option voice", "'voice' is not NAME=VALUE"),
+        ("generate orpheus --text a --out a.wav --option a=1 --option a=2", "a is given twice"),
+        ("generate orpheus --text a --out a.wav --option seed=1 --seed 1", "seed is given twice"),
+        ("generate orpheus --text a --out a.wav --option text=b", "text is no option of a model"),
+        ("generate orphus --text a --out a.wav", "there is no model 'orphus'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_line(arguments: str, message: str) -> None:
+    run = walkserve(*arguments.split())
+    assert message in refused(run)
+    assert "torch" not in run.heavy
+
+
+def test_a_family_without_a_voice_generates_no_sound(mute: Path) -> None:
+    run = walkserve("generate", "mute", "--text", "a", "--out", "a.wav", path=mute)
+    assert refused(run) == "mute gives words; `generate` needs one audio output"
+
+
+def test_a_line_of_a_placement_file_is_named(mute: Path) -> None:
+    (mute / "p.yaml").write_text("models:\n  mute:\n  - {components: [pne], ranks: [0]}\n")
+    run = walkserve("serve", "mute", "--placement", mute / "p.yaml", path=mute)
+    assert refused(run) == f"{mute}/p.yaml, line 3: mute has no component 'pne'; did you mean 'pen'?"
+
+
+def test_a_token_file_holds_a_token(mute: Path) -> None:
+    (mute / "token").write_text("\n")
+    run = walkserve("serve", "mute", "--hub-token-file", mute / "token", path=mute)
+    assert "must hold a token and nothing else" in refused(run)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_is_not_there_ends_with_one_line_and_code_1(tmp_path: Path) -> None:
+    run = walkserve("serve", f"orpheus={tmp_path}")
+    assert (run.code, run.out) == (1, "")
+    assert run.errors == (
+        f"walkserve: orpheus: the folder {tmp_path} must hold *.json, *.safetensors, snac/config.json, "
+        "snac/pytorch_model.bin; it lacks *.json, *.safetensors, snac/config.json, snac/pytorch_model.bin"
+    )
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
+    run = walkserve("serve", f"orpheus={tmp_path}", "--log-level", "debug")
+    assert run.code == 1
+    assert "Traceback (most recent call last):" in run.errors
+    assert run.errors.splitlines()[-1].startswith("walkserve: orpheus: the folder")
+
+
+def test_a_broken_plugin_is_named_when_it_is_served(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "gone", "walk_plugin_gone:Gone")
+    run = walkserve("serve", "gone", path=tmp_path)
+    assert run.code == 1
+    assert run.errors == (
+        "walkserve: gone (walk-plugin-gone 2.0) failed to import: ModuleNotFoundError: No module named "
+        "'walk_plugin_gone'; reinstall it: pip install --force-reinstall walk-plugin-gone"
+    )
+
+
+def test_offline_is_also_taken_from_the_environment(tmp_path: Path) -> None:
+    run = walkserve("serve", "orpheus", env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
+    assert run.code == 1
+    assert "canopylabs/orpheus-3b-0.1-ft: offline, so only the local cache was searched" in run.errors
+
+
+# --- what reaches the server -----------------------------------------------------------------------------
+
+
+def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> None:
+    (mute / "p.yaml").write_text("models:\n  mute:\n  - {components: [pen], ranks: [2]}\n")
+    (mute / "files").mkdir()
+    run = walkserve(
+        *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
+        *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
+        *("--placement", mute / "p.yaml"),
+        path=mute,
+    )
+    assert run.code == 7, run.errors
+    asked = json.loads(run.out)
+    assert (asked["host"], asked["port"], asked["log_level"]) == ("0.0.0.0", 0, "warning")
+    (model,) = asked["models"]
+    assert model | {"token_budget": 0, "max_rows": 0} == {
+        "name": "mute:mine",
+        "family": "mute",
+        "label": f"{mute}/files",
+        "folders": {"main": f"{mute}/files"},
+        "ranks": {"pen": "mute-mine.rank2"},
+        "device": "cpu",
+        "dtype": "bfloat16",
+        "deterministic": True,
+        "cache_tokens": 64,
+        "token_budget": 0,
+        "max_rows": 0,
+    }
+    assert "torch" not in run.heavy
+
+
+def test_several_models_are_served_together(mute: Path) -> None:
+    run = walkserve("serve", "mute", f"mute:b={mute}", path=mute)
+    assert [model["name"] for model in json.loads(run.out)["models"]] == ["mute", "mute:b"]
+
+
+# --- generate, with an engine in the engine's place ------------------------------------------------------
+
+
+class FakeEngine:
+    """Says what it was asked, and gives half a second of silence."""
+
+    asked: dict[str, Any]
+
+    def __init__(self, name: str, **how: Any) -> None:
+        FakeEngine.asked = {"name": name, **how}
+
+    def __enter__(self) -> "FakeEngine":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def generate(self, **what: Any) -> SimpleNamespace:
+        import numpy
+
+        FakeEngine.asked |= what
+        audio = SimpleNamespace(samples=numpy.zeros(12_000, numpy.float32), rate=24_000)
+        return SimpleNamespace(speech=audio, finish_reason="stop", usage={}, seed=5)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
+    import walkserve as package
+
+    monkeypatch.setattr(package, "Engine", FakeEngine, raising=False)
+    return FakeEngine
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".WAV"])
+def test_generate_writes_what_the_engine_gives(
+    engine: type[FakeEngine], tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import soundfile
+
+    from walkserve.cli import main
+
+    out = tmp_path / f"a{suffix}"
+    options = ["voice=tara", "temperature=0.4", "constrain=true", 'label="1"', "note=a=b"]
+    arguments = [part for option in options for part in ("--option", option)]
+    asked = ["orpheus:toy", "--text", "hello", "--out", str(out), *arguments, "--seed", "5"]
+    code = main(["generate", *asked, "--device", "cpu", "--dtype", "float32", "--deterministic"])
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert engine.asked == {
+        **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
+        **{"text": "hello", "outputs": ("speech",), "seed": 5},
+        **{"voice": "tara", "temperature": 0.4, "constrain": True, "label": "1", "note": "a=b"},
+    }
+    samples, rate = soundfile.read(out)
+    assert (len(samples), rate) == (12_000, 24_000)
+    assert "0.50 s of audio" in printed
+    assert "real-time factor" in printed
+    assert "finish reason: stop, seed: 5" in printed
+
+
+def test_generate_reads_a_text_from_stdin(
+    engine: type[FakeEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    from walkserve.cli import main
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin"))
+    assert main(["generate", "orpheus:toy", "--text", "-", "--out", str(tmp_path / "a.wav")]) == 0
+    assert engine.asked["text"] == "from stdin"
