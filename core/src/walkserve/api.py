@@ -86,7 +86,7 @@ class Generation(Iterator[OutputEvent]):
 
     def __init__(self, engine: Engine, tag: int) -> None:
         self._engine = engine
-        self._tag = tag
+        self.tag = tag
         self._events: Iterator[OutputEvent] = self._read()
         self.ended: m.RequestEnded | None = None
         self._over = False
@@ -95,7 +95,7 @@ class Generation(Iterator[OutputEvent]):
         return next(self._events)
 
     def _read(self) -> Iterator[OutputEvent]:
-        queue = self._engine._queues[self._tag]
+        queue = self._engine._queues[self.tag]
         while not self._over:
             match queue.get():
                 case Chunk(output, items):
@@ -106,13 +106,13 @@ class Generation(Iterator[OutputEvent]):
                 case Failed(fault):
                     self._over = True
                     raise _raised(fault)
-        self._engine._forget(self._tag)
+        self._engine._forget(self.tag)
 
     def close(self) -> None:
         """Cancel what is left of it."""
         if not self._over:
             self._over = True
-            self._engine._cancel(self._tag)
+            self._engine._cancel(self.tag)
 
     def __enter__(self) -> Self:
         return self

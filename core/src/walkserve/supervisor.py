@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 LEAVE_S = 5.0
 """How long children have to leave after they were told to; then they are killed."""
-RESTART_S = (0.0, 1.0, 5.0, 15.0)
-"""How long before a lost worker is started again, by how often it was lost within a minute."""
+RESTART_S = (0.0, 1.0, 5.0)
+"""How long before a lost worker is started again, by how often it was lost within a minute; then no more."""
 
 
 def serve(models: tuple[ModelConfig, ...], *, host: str, port: int, log_level: str) -> int:
@@ -143,7 +143,12 @@ class _Supervisor:
             self.mailbox.send("conductor", [m.WorkerLost(worker, address, f"ended with code {code}")])
             now = time.monotonic()
             recent = (*(at for at in lost if now - at < 60), now)
-            await asyncio.sleep(RESTART_S[min(len(recent), len(RESTART_S)) - 1])
+            if len(recent) > len(RESTART_S):
+                self.exit_code = 1
+                _say(f"worker {worker} ended {len(recent)} times within a minute; the server stops")
+                self.mailbox.send("conductor", [m.Halt()])
+                return
+            await asyncio.sleep(RESTART_S[len(recent) - 1])
             if not self.is_leaving:
                 await self._start_worker(worker, incarnation + 1, recent)
 

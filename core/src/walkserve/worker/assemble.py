@@ -59,7 +59,8 @@ class Worker:
 
     def run(self) -> None:
         """Load, say so, and work until told to stop. What makes loading fail is said, not raised."""
-        torch.set_num_threads(self.threads)  # of this thread: torch counts them per thread
+        # of this thread: torch counts them per thread; beyond two, a long SiLU is cut where its bits may change
+        torch.set_num_threads(min(self.threads, 2) if self.config.deterministic else self.threads)
         try:
             loop = self.load()
         except Exception as error:

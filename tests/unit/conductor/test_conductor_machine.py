@@ -1,0 +1,224 @@
+"""The conductor among clients and two workers that answer in any order, break Walks and are lost."""
+
+import logging
+from collections import defaultdict, deque
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from walkserve import messages as m
+
+CLIENT, CONDUCTOR = "http", "conductor"
+WORKERS = ("speaker.host", "speaker.rank0")
+PAGES = 20  # one request may take 16 of them, so that two seldom run at once
+ANY = st.integers(0, 999)
+SELDOM = st.sampled_from([False] * 5 + [True])
+TEXTS = (
+    "hello", "hello", "careful", "fork", "silence", "refuse", "trip before", "trip at once", "trip later",
+    "ask for nonsense",
+)  # fmt: skip
+
+
+class Machine(RuleBasedStateMachine):
+    """Mail between two of them arrives in order; who is heard next, and what a Walk gives, is drawn."""
+
+    make: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = self.make(pages=PAGES)
+        self.mail: dict[tuple[str, str], deque[m.Message]] = defaultdict(deque)
+        self.at_work: dict[str, list[m.StartWalk]] = {f"{worker}.1": [] for worker in WORKERS}
+        self.held: dict[str, set[int]] = {f"{worker}.1": set() for worker in WORKERS}
+        self.incarnation = dict.fromkeys(WORKERS, 1)
+        self.is_up = dict.fromkeys(WORKERS, True)
+        self.tags = 0
+        self.ends: dict[int, int] = {}
+        self.cancelled: set[int] = set()
+
+    def post(self, said: dict[str, list[m.Message]]) -> None:
+        for address, messages in said.items():
+            self.mail[CONDUCTOR, address] += messages
+
+    def address(self, worker: str) -> str:
+        return f"{worker}.{self.incarnation[worker]}"
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    @rule(text=st.sampled_from(TEXTS), most=st.sampled_from([None, 1, 4, 12, 99]))
+    def submit(self, text: str, most: int | None) -> None:
+        self.tags += 1
+        self.ends[self.tags] = 0
+        self.post(self.desk.submit(self.tags, text, **({} if most is None else {"max_tokens": most})))
+
+    @precondition(lambda self: self.ends)
+    @rule(which=ANY, now=SELDOM)
+    def cancel(self, which: int, now: bool) -> None:
+        if not now:
+            return
+        tag = 1 + which % self.tags
+        self.cancelled.add(tag)
+        self.post(self.desk.hear(m.Cancel(CLIENT, tag)))
+
+    @precondition(lambda self: any(self.mail.values()))
+    @rule(which=ANY, frames=st.integers(1, 6))
+    def deliver(self, which: int, frames: int) -> None:
+        ways = sorted(way for way, messages in self.mail.items() if messages)
+        way = ways[which % len(ways)]
+        for _ in range(min(frames, len(self.mail[way]))):
+            self.arrive(way)
+
+    @rule()
+    def deliver_all(self) -> None:
+        while ways := [way for way, messages in self.mail.items() if messages]:
+            self.arrive(ways[0])
+
+    @precondition(lambda self: any(self.at_work.values()))
+    @rule(which=ANY, is_broken=SELDOM, length=st.integers(0, 20))
+    def work(self, which: int, is_broken: bool, length: int) -> None:
+        walks = [(address, walk) for address, at_work in self.at_work.items() for walk in at_work]
+        address, walk = walks[which % len(walks)]
+        self.at_work[address].remove(walk)
+        self.answer(address, walk, is_broken, length)
+
+    @rule(worker=st.sampled_from(WORKERS), now=SELDOM)
+    def lose(self, worker: str, now: bool) -> None:
+        if not now or not self.is_up[worker]:
+            return
+        address = self.address(worker)
+        self.is_up[worker] = False
+        self.at_work.pop(address)
+        self.held.pop(address)
+        self.mail["supervisor", CONDUCTOR].append(m.WorkerLost(worker, address, "was killed"))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def start_again(self, worker: str) -> None:
+        # its supervisor has said before that the last one was lost
+        if self.is_up[worker] or any(
+            isinstance(one, m.WorkerLost) and one.worker == worker
+            for one in self.mail["supervisor", CONDUCTOR]
+        ):
+            return
+        self.incarnation[worker] += 1
+        self.is_up[worker] = True
+        address = self.address(worker)
+        self.at_work[address], self.held[address] = [], set()
+        self.post(self.desk.ready(worker, self.incarnation[worker]))
+
+    # --- how it arrives ---------------------------------------------------------------------------
+
+    def arrive(self, way: tuple[str, str]) -> None:
+        sender, receiver = way
+        message = self.mail[way].popleft()
+        if receiver == CONDUCTOR:
+            self.post(self.desk.hear(message))
+        elif receiver == CLIENT:
+            if isinstance(message, m.RequestEnded | m.RequestFailed):
+                self.ends[message.tag] += 1
+        elif receiver in self.held:
+            self.worker_hears(receiver, message)
+
+    def worker_hears(self, address: str, message: m.Message) -> None:
+        match message:
+            case m.OpenRequest():
+                self.held[address].add(message.number)
+            case m.StartWalk():
+                assert message.number in self.held[address], "a Walk of a request that is not open"
+                self.at_work[address].append(message)
+            case m.ForkBranch():
+                assert message.number in self.held[address]
+                self.say(address, m.BranchForked(message.number, message.track, message.walk))
+            case m.CloseRequest():
+                self.held[address].discard(message.number)
+                self.at_work[address] = [one for one in self.at_work[address] if one.number != message.number]
+                self.say(address, m.RequestClosed(message.number, address.rpartition(".")[0], address))
+            case _:
+                pass
+
+    def answer(self, address: str, walk: m.StartWalk, is_broken: bool, length: int) -> None:
+        if is_broken:
+            self.say(address, m.WalkBroke(walk.number, walk.track, walk.walk, m.Fault("it broke")))
+            return
+        values: dict[str, Any] = {"ids": [1] * length, "length": length} if walk.graph == "encode" else {}
+        wrote = {"codes": length} if walk.graph == "write" else {}
+        self.say(address, m.WalkEnded(walk.number, walk.track, walk.walk, "end", 1, values, wrote, {}, {}))
+
+    def say(self, address: str, message: m.Message) -> None:
+        self.mail[address, CONDUCTOR].append(message)
+
+    # --- what must be so --------------------------------------------------------------------------
+
+    @invariant()
+    def no_request_ends_twice(self) -> None:
+        assert all(count <= 1 for count in self.ends.values())
+
+    @invariant()
+    def no_more_is_reserved_than_there_is(self) -> None:
+        served = self.desk.served["speaker"]
+        lives = [life for _, life in self.desk.state._lives.values()]
+        running = sum(pages for life in lives if life not in served.queue for pages in life.pages.values())
+        assert 0 <= running == served.reserved.get("lm", 0) <= PAGES
+
+    def teardown(self) -> None:
+        """Everything comes to its end: nothing is lost any more, and all that waits is answered."""
+        for _ in range(2000):
+            ways = [way for way, messages in self.mail.items() if messages]
+            walks = [address for address, at_work in self.at_work.items() if at_work]
+            if ways:
+                self.arrive(ways[0])
+            elif walks:
+                self.answer(walks[0], self.at_work[walks[0]].pop(0), False, 2)
+            else:
+                break
+        for tag, count in self.ends.items():
+            assert count == 1 or (count == 0 and tag in self.cancelled), f"request {tag} has {count} ends"
+        assert self.desk.state.open_requests == 0
+        assert self.desk.reserved == {} and not self.desk.served["speaker"].queue
+        assert not any(self.held.values())
+        assert not self.desk.state._by_tag
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    """Plans raise here by the hundred."""
+    logging.getLogger("walkserve").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("walkserve").setLevel(logging.NOTSET)
+
+
+def test_every_request_has_one_end_and_leaves_nothing_behind(desk: Any) -> None:
+    case: Any = type("Case", (Machine,), {"make": staticmethod(desk)}).TestCase
+    case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    case().runTest()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_day_leaves_nothing_behind(desk: Any, seed: int) -> None:
+    random = Random(seed)
+    machine = type("Day", (Machine,), {"make": staticmethod(desk)})()
+    waited = 0
+    for _ in range(1500):
+        match random.choices(["submit", "cancel", "deliver", "work", "lose", "start"], [4, 1, 12, 8, 0.1, 1])[
+            0
+        ]:
+            case "submit":
+                machine.submit(random.choice(TEXTS), random.choice([None, 1, 4, 12, 99]))
+            case "cancel" if machine.tags:
+                machine.cancel(random.randrange(1000), True)
+            case "deliver" if any(machine.mail.values()):
+                machine.deliver(random.randrange(1000), random.randint(1, 6))
+            case "work" if any(machine.at_work.values()):
+                machine.work(random.randrange(1000), random.random() < 0.2, random.randint(0, 20))
+            case "lose":
+                machine.lose(random.choice(WORKERS), True)
+            case "start":
+                machine.start_again(random.choice(WORKERS))
+        machine.no_request_ends_twice()
+        machine.no_more_is_reserved_than_there_is()
+        waited = max(waited, len(machine.desk.served["speaker"].queue))
+    assert waited > 2, "a day on which nobody waited shows little"
+    machine.teardown()
