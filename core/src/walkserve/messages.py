@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, ValidationError, convert, field
 
-from walkserve_sdk import Part
+from walkserve_sdk import BadRequest, Part
 
 # --- values -------------------------------------------------------------------------------------------
 
@@ -42,8 +42,25 @@ class Blob(Struct, frozen=True, tag="bytes"):
     data: bytes
 
 
-Value = None | bool | int | float | str | list[int] | Blob | Array | TensorRef
+Value = (
+    None
+    | bool
+    | int
+    | float
+    | str
+    | list[bool | int | float | str | Array | TensorRef]
+    | Blob
+    | Array
+    | TensorRef
+)
 """Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
+
+
+def references(value: Value) -> list[TensorRef]:
+    """What is lent within a value; whoever has read it tells the owner."""
+    if isinstance(value, TensorRef):
+        return [value]
+    return [one for one in value if isinstance(one, TensorRef)] if isinstance(value, list) else []
 
 
 class Message(Struct, frozen=True, tag=True):
@@ -311,13 +328,14 @@ class WorkerLost(Message, frozen=True):
 
 
 class WalkEnded(Message, frozen=True):
-    """``wrote`` and ``emitted`` count all items so far, per stream and output, of this request."""
+    """A Walk is over. ``wrote`` counts its own items per stream, ``emitted`` the request's per output."""
 
     number: int
     track: str
     walk: int
     ended_by: str
     turns: int
+    sampled: int
     values: dict[str, Value]
     wrote: dict[str, int]
     emitted: dict[str, int]
@@ -325,10 +343,14 @@ class WalkEnded(Message, frozen=True):
 
 
 class WalkBroke(Message, frozen=True):
+    """A Walk failed; what it had written and emitted before counts. No track: the whole request failed."""
+
     number: int
     track: str
     walk: int
     fault: Fault
+    wrote: dict[str, int] = field(default_factory=dict)
+    emitted: dict[str, int] = field(default_factory=dict)
 
 
 class BranchForked(Message, frozen=True):
@@ -385,5 +407,14 @@ OptionsT = TypeVar("OptionsT")
 
 
 def restore_options(kind: type[OptionsT], sent: Any) -> OptionsT:
-    """The family's Options again: within a process they travel as they are, between two as a mapping."""
-    return sent if isinstance(sent, kind) else convert(sent, kind)
+    """The family's Options again: within a process they travel as they are, between two as a mapping.
+
+    Raises:
+        BadRequest: They are not this family's; somebody else's gate made them.
+    """
+    if isinstance(sent, kind):
+        return sent
+    try:
+        return convert(sent, kind)
+    except ValidationError as error:
+        raise BadRequest(f"options: {error}", param="options") from error

@@ -112,7 +112,7 @@ class Machine(RuleBasedStateMachine):
     # --- how it arrives ---------------------------------------------------------------------------
 
     def arrive(self, way: tuple[str, str]) -> None:
-        sender, receiver = way
+        receiver = way[1]
         message = self.mail[way].popleft()
         if receiver == CONDUCTOR:
             self.post(self.desk.hear(message))
@@ -145,7 +145,7 @@ class Machine(RuleBasedStateMachine):
             return
         values: dict[str, Any] = {"ids": [1] * length, "length": length} if walk.graph == "encode" else {}
         wrote = {"codes": length} if walk.graph == "write" else {}
-        self.say(address, m.WalkEnded(walk.number, walk.track, walk.walk, "end", 1, values, wrote, {}, {}))
+        self.say(address, m.WalkEnded(walk.number, walk.track, walk.walk, "end", 1, 1, values, wrote, {}, {}))
 
     def say(self, address: str, message: m.Message) -> None:
         self.mail[address, CONDUCTOR].append(message)

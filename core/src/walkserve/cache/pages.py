@@ -171,6 +171,12 @@ class PageTable:
         self.length += tokens
         self._reserved -= tokens
 
+    def rewind(self, length: int) -> None:
+        """Forget the committed tokens from ``length`` on; their pages stay for what comes instead."""
+        if length > self.length:
+            raise ValueError(f"{self.length} tokens are committed, so none can be forgotten from {length} on")
+        self.length = length
+
     def fork(self) -> "PageTable":
         """Continue the committed tokens under a second table, sharing their pages."""
         other = PageTable(self.pool)

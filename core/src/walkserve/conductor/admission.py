@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from walkserve.messages import PoolInfo
 from walkserve_sdk import Budget, Component, ContextLengthExceeded, Model, Outcome, Request
 
+Pools = Mapping[str, PoolInfo]
 
-def fit(
-    model: Model, request: Request, prepared: Outcome, pools: Mapping[str, PoolInfo]
-) -> tuple[Request, Budget]:
+
+def fit(model: Model, request: Request, prepared: Outcome, pools: Pools) -> tuple[Request, Budget]:
     """The request with its length cut to what fits, and its budget.
 
     A length limit the client set is never changed: if it cannot fit, the request is refused.
@@ -20,34 +20,60 @@ def fit(
         ContextLengthExceeded: It can never fit; the message has both numbers.
     """
     budget = model.budget(request, prepared)
+    if _excess(budget, pools) is None:
+        return request, budget
     option = model.length_option
-    room = min((_limit(pools[part.name]) - start for part, (start, _) in budget.items()), default=None)
     most = getattr(request.options, option, None)
-    if room is not None and most is not None and most > room >= 1 and option not in request.given:
-        request = dataclasses.replace(request, options=dataclasses.replace(request.options, **{option: room}))
-        budget = model.budget(request, prepared)
-    for part, (start, more) in budget.items():
-        limit = _limit(pools[part.name])
-        if start + more > limit:
-            raise ContextLengthExceeded(
-                f"this needs {start + more} tokens of {part.name} ({start} to begin with, {more} to come), "
-                f"but one request may have {limit}; shorten the input or {option}",
-                param=option if option in request.given and start < limit else None,
-            )
-    return request, budget
+    if isinstance(most, int) and option not in request.given:
+        cut = _longest(model, request, prepared, pools, most)
+        if cut is not None:
+            return cut, model.budget(cut, prepared)
+    raise _too_long(model, request, budget, pools)
 
 
-def pages_needed(budget: Budget, pools: Mapping[str, PoolInfo]) -> dict[str, int]:
-    """Pages to reserve per component, for its worst length on every branch, one token in flight included."""
+def pages_needed(budget: Budget, pools: Pools) -> dict[str, int]:
+    """Pages to reserve per component, for its worst length on every branch."""
     return {
-        part.name: _pages(part, start + more, pools[part.name].page_size)
+        part.name: -(-(start + more) // pools[part.name].page_size) * len(part.branches)
         for part, (start, more) in budget.items()
     }
 
 
-def _limit(pool: PoolInfo) -> int:
-    return min(pool.context, pool.pages * pool.page_size)
+def _longest(model: Model, request: Request, prepared: Outcome, pools: Pools, most: int) -> Request | None:
+    """The request with the largest length limit that fits, by halving; None if not even 1 does."""
+    fits: Request | None = None
+    least, most = 1, most - 1
+    while least <= most:
+        middle = (least + most) // 2
+        options = dataclasses.replace(request.options, **{model.length_option: middle})
+        tried = dataclasses.replace(request, options=options)
+        if _excess(model.budget(tried, prepared), pools) is None:
+            fits, least = tried, middle + 1
+        else:
+            most = middle - 1
+    return fits
 
 
-def _pages(part: Component, tokens: int, page_size: int) -> int:
-    return -(-tokens // page_size) * len(part.branches)
+def _excess(budget: Budget, pools: Pools) -> Component | None:
+    """The first component whose cache could never hold what is asked of it."""
+    for part, (start, more) in budget.items():
+        if start + more > _limit(part, pools[part.name]):
+            return part
+    return None
+
+
+def _limit(part: Component, pool: PoolInfo) -> int:
+    """Tokens one request may have: the model's context, or the whole pool shared by the branches."""
+    return min(pool.context, pool.pages // len(part.branches) * pool.page_size)
+
+
+def _too_long(model: Model, request: Request, budget: Budget, pools: Pools) -> ContextLengthExceeded:
+    part = _excess(budget, pools)
+    assert part is not None
+    start, more = budget[part]
+    limit, option = _limit(part, pools[part.name]), model.length_option
+    return ContextLengthExceeded(
+        f"this needs {start + more} tokens of {part.name} ({start} to begin with, {more} to come), "
+        f"but one request may have {limit}; shorten the input or {option}",
+        param=option if option in request.given and start < limit else None,
+    )

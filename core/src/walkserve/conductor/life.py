@@ -25,11 +25,12 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class TrackLife:
-    """One track of one request: its generator, and the graph it waits for."""
+    """One track of one request: its generator, and how it finished."""
 
     run: TrackRun
-    graph: str = ""
+    waits_for: int = -1  # number of the Walk that runs; of a Fork, the number of the Walk after it
     is_finished: bool = False
+    reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -54,13 +55,26 @@ class Life:
     emitted: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
-    reason: str | None = None
 
     def heard(self, ended: m.WalkEnded) -> Outcome:
         """Add a Walk's counts to the request's; what its track is told."""
-        for stream, count in ended.wrote.items():
-            self.wrote[stream] = self.wrote.get(stream, 0) + count
+        self.add_written(ended)
         for name, count in ended.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        self.emitted |= ended.emitted
+        self.usage["output_tokens"] += ended.sampled
         return Outcome(ended.values, ended.ended_by, ended.turns)
+
+    def add_written(self, over: m.WalkEnded | m.WalkBroke) -> None:
+        """What a Walk wrote and emitted is on its way, however it ended."""
+        for stream, count in over.wrote.items():
+            self.wrote[stream] = self.wrote.get(stream, 0) + count
+        self.emitted |= over.emitted
+
+    @property
+    def finish_reason(self) -> str:
+        """Of the first declared track that gave one."""
+        return next((track.reason for track in self.tracks.values() if track.reason), "stop")
+
+    @property
+    def is_finished(self) -> bool:
+        return all(track.is_finished for track in self.tracks.values())

@@ -39,7 +39,7 @@ def conduct(state: ConductorState, mailbox: Mailbox) -> None:
             except Exception:  # one bad message fails nobody else
                 log.exception("the conductor could not hear %s", type(message).__name__)
         _flush(state, mailbox)
-    for served in state.served.values():
+    for served in state.fleet.served.values():
         for worker in served.workers.values():
             if worker.address:
                 state.outbox[worker.address].append(m.StopWorker())

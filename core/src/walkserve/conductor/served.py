@@ -46,6 +46,8 @@ class Served:
         self.reserved: dict[str, int] = {}
         self.queue: deque[Life] = deque()  # admitted in this order
         self.is_warm = False
+        self.was_ready = False
+        self.trouble = ""  # why it is not ready, where that is more than loading
         self.homes = {graph: self._home(plan) for graph, plan in self.plans.items()}
         self.reader_of = self._ends("reads")
         self.writer_of = self._ends("writes")

@@ -1,4 +1,4 @@
-"""What the conductor knows, and what follows from each thing it hears.
+"""What the conductor knows of requests, and what follows from each thing it hears.
 
 A reducer: ``hear`` takes one message and puts what is to be said into ``outbox``. No socket, no clock.
 It is involved once per Walk, never per token.
@@ -7,16 +7,17 @@ It is involved once per Walk, never per token.
 from __future__ import annotations
 
 import logging
-import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, assert_never
 
 from walkserve import messages as m
 from walkserve.conductor.admission import fit, pages_needed
+from walkserve.conductor.blame import Blamed, Told, fault_of, throw
+from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life import Life, Phase, TrackLife
 from walkserve.conductor.served import Served
-from walkserve_sdk import Fork, Outcome, Request, WalkFailed, WalkserveError
+from walkserve_sdk import Fork, Outcome, Request, WalkFailed
 from walkserve_sdk.errors import ModelNotFound, Unavailable
 from walkserve_sdk.graph import Walk
 from walkserve_sdk.tracks import Finished, Step, TrackRun
@@ -24,22 +25,29 @@ from walkserve_sdk.tracks import Finished, Step, TrackRun
 log = logging.getLogger(__name__)
 
 PREPARE = "prepare"
+WORKER_LOST = "worker_lost"
 NOBODY = ""
 """The client of warm-up requests: what is meant for it is heard here and goes nowhere."""
 
 
 class ConductorState:
-    """Every model that is served, and every request that lives."""
+    """Every request that lives, and the fleet that serves it."""
 
     def __init__(self, served: Mapping[str, Served]) -> None:
-        self.served = dict(served)
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
-        self.phase = "starting"
-        self.detail = "loading"
+        self.fleet = Fleet(served, self._say)
         self._numbers = 0
         self._lives: dict[int, tuple[Served, Life]] = {}
         self._by_tag: dict[tuple[str, int], int] = {}
-        self._clients: dict[str, None] = {}
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that hold something, those that are closing included."""
+        return len(self._lives)
+
+    @property
+    def phase(self) -> str:
+        return self.fleet.phase
 
     # --- hearing ----------------------------------------------------------------------------------
 
@@ -51,11 +59,10 @@ class ConductorState:
             case m.Cancel():
                 number = self._by_tag.get((message.client, message.tag))
                 if number is not None:
-                    served, life = self._lives[number]
-                    self._close(served, life)
+                    self._close(*self._lives[number])
             case m.Attach():
-                self._clients |= {message.client: None}
-                self._say(message.client, self.state())
+                self.fleet.attach(message.client)
+                self.fleet.tell(self.state(), message.client)
             case m.WalkEnded() | m.WalkBroke() | m.BranchForked():
                 if message.number in self._lives:
                     self._hear_of_walk(*self._lives[message.number], message)
@@ -63,60 +70,47 @@ class ConductorState:
                 if message.number in self._lives:
                     self._let_go(*self._lives[message.number], message.address)
             case m.Loading():
-                for client in self._clients:
-                    self._say(client, message)
+                self.fleet.pass_on(message)
             case m.WorkerReady():
-                self._worker_ready(message)
+                served = self.fleet.worker_ready(message)
+                if served is not None:
+                    self._warm_up(served)
             case m.WorkerFailed():
-                self._worker_failed(message)
+                self.fleet.worker_failed(message)
             case m.WorkerLost():
-                self._worker_lost(message)
+                self.fleet.worker_lost(message)
+                self._fail_holders(message.address)
             case m.Drain():
-                self.phase, self.detail = "draining", "no new requests"
-                self.tell_state()
+                self.fleet.drain()
             case m.Halt():
-                self.phase, self.detail = "stopped", "told to stop"
+                self.fleet.stop("told to stop")
             case _:
                 assert_never(message)
-        self._settle()
-
-    def _settle(self) -> None:
-        """What follows from everything heard so far: phases of the server."""
-        if self.phase == "draining" and not self._lives:
-            self.phase, self.detail = "stopped", "drained"
-        if self.phase in ("starting", "ready"):
-            waits = [name for name, served in self.served.items() if not served.is_ready]
-            phase = "starting" if waits else "ready"
-            if phase != self.phase:
-                self.phase, self.detail = phase, f"waiting for {', '.join(waits)}" if waits else ""
-                self.tell_state()
+        if self.fleet.settle(self.open_requests) or isinstance(message, m.WorkerReady | m.WorkerLost):
+            self.tell_state()
 
     def state(self) -> m.ServerState:
         """For ``/ready`` and ``/v1/server``."""
-        running: dict[str, int] = defaultdict(int)
-        for served, life in self._lives.values():
-            running[served.name] += life.phase is Phase.RUNNING
-        models = tuple(served.info(running[served.name]) for served in self.served.values())
-        return m.ServerState(self.phase, self.detail, os.getpid(), models)
+        running = Counter(served.name for served, life in self._lives.values() if life.phase is Phase.RUNNING)
+        return self.fleet.state(running)
+
+    def tell_state(self) -> None:
+        """Tell every client how the server stands."""
+        self.fleet.tell(self.state())
 
     def _say(self, address: str, message: m.Message) -> None:
         if address != NOBODY:
             self.outbox[address].append(message)
 
-    def tell_state(self) -> None:
-        """Tell every client how the server stands."""
-        for client in self._clients:
-            self._say(client, self.state())
-
     # --- a request begins -------------------------------------------------------------------------
 
     def _submit(self, message: m.Submit) -> None:
-        served = self.served.get(message.model)
+        served = self.fleet.served.get(message.model)
         try:
             if served is None:
                 raise ModelNotFound(f"the model {message.model!r} is not served here", param="model")
             if self.phase == "draining" or not (served.is_ready or message.client == NOBODY):
-                raise Unavailable(f"{message.model} is not ready: {self.detail or self.phase}")
+                raise Unavailable(f"{message.model} is not ready: {self.fleet.detail or self.phase}")
             request = Request(
                 parts=tuple(sent.part for sent in message.parts),
                 outputs=message.outputs,
@@ -124,8 +118,8 @@ class ConductorState:
                 seed=message.seed,
                 given=frozenset(message.given),
             )
-        except WalkserveError as error:
-            self._say(message.client, m.RequestFailed(message.tag, _fault(error)))
+        except Exception as error:  # whoever asked is answered, whatever it was
+            self._say(message.client, m.RequestFailed(message.tag, fault_of(error, "reading the request")))
             return
         self._begin(served, message, request)
 
@@ -173,8 +167,9 @@ class ConductorState:
                 for name, spec in served.model.spec.tracks.items():
                     run = TrackRun(spec, served.model, life.request, life.prepared)
                     life.tracks[name] = TrackLife(run)
-                for name, track in list(life.tracks.items()):
+                for name, track in life.tracks.items():
                     self._follow(served, life, name, track.run.start())
+                self._end_if_finished(served, life)
 
     # --- Walks and tracks ---------------------------------------------------------------------------
 
@@ -186,48 +181,39 @@ class ConductorState:
         with self._blamed_on(served, life):
             if message.track == PREPARE:
                 if isinstance(message, m.WalkBroke):
-                    raise _Told(message.fault)
+                    raise Told(message.fault)
                 if isinstance(message, m.WalkEnded):
                     life.prepared = life.heard(message)
                     self._queue(served, life)
                 return
+            if isinstance(message, m.WalkBroke):
+                life.add_written(message)
+                if not message.track:
+                    raise Told(message.fault)
             track = life.tracks[message.track]
+            if track.is_finished or message.walk != track.waits_for:
+                return  # said twice
             match message:
                 case m.WalkEnded():
                     step = track.run.send(life.heard(message))
-                    if self._is_generating(served, track.graph):
-                        life.usage["output_tokens"] += message.turns
                 case m.BranchForked():
                     step = track.run.send(Outcome())
                 case m.WalkBroke():
-                    failure = WalkFailed(
-                        message.fault.message, blame=message.fault.type, status=message.fault.status
-                    )
-                    try:
-                        step = track.run.throw(failure)
-                    except WalkFailed as untaken:
-                        if untaken is failure:
-                            raise _Told(message.fault) from None
-                        raise
+                    step = throw(track.run, message.fault)
             self._follow(served, life, message.track, step)
-
-    @staticmethod
-    def _is_generating(served: Served, graph: str) -> bool:
-        components = served.model.spec.components
-        return any(components[name].kv is not None for name in served.plans[graph].components)
+            self._end_if_finished(served, life)
 
     def _follow(self, served: Served, life: Life, name: str, step: Step | Finished) -> None:
         """Do what a track asks for next."""
+        track = life.tracks[name]
         match step:
             case Walk():
-                life.tracks[name].graph = step.graph.name
-                self._start(served, life, name, life.tracks[name].run.walks - 1, step)
-            case Fork():
-                home = served.workers[served.ranks[step.component.name]].address
-                walk = life.tracks[name].run.walks
-                self._say(
-                    home, m.ForkBranch(life.number, name, walk, step.component.name, step.branch, step.to)
-                )
+                track.waits_for = track.run.walks - 1
+                self._start(served, life, name, track.waits_for, step)
+            case Fork(component, branch, to):
+                track.waits_for = track.run.walks
+                home = served.workers[served.ranks[component.name]].address
+                self._say(home, m.ForkBranch(life.number, name, track.waits_for, component.name, branch, to))
             case Finished():
                 self._track_finished(served, life, name, step.reason)
             case _:
@@ -239,8 +225,8 @@ class ConductorState:
         self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs))
 
     def _track_finished(self, served: Served, life: Life, name: str, reason: str | None) -> None:
-        life.tracks[name].is_finished = True
-        life.reason = life.reason or reason
+        track = life.tracks[name]
+        track.is_finished, track.reason = True, reason
         spec = served.model.spec
         for stream, writer in spec.writers.items():
             if writer == name:
@@ -251,24 +237,44 @@ class ConductorState:
                 self._say(
                     served.workers[served.writer_of[stream]].address, m.DiscardStream(life.number, stream)
                 )
-        if all(track.is_finished for track in life.tracks.values()) and len(life.tracks) == len(spec.tracks):
+
+    def _end_if_finished(self, served: Served, life: Life) -> None:
+        if life.is_finished and life.phase is Phase.RUNNING:
             ended = m.RequestEnded(
-                life.tag, life.reason or "stop", life.request.seed, life.emitted, life.usage, life.counts
+                life.tag, life.finish_reason, life.request.seed, life.emitted, life.usage, life.counts
             )
             self._reply(life, ended)
             self._close(served, life)
 
     # --- a request ends -------------------------------------------------------------------------------
 
-    def _blamed_on(self, served: Served, life: Life) -> _Blame:
-        return _Blame(self, served, life)
+    def _blamed_on(self, served: Served, life: Life) -> Blamed:
+        return Blamed(f"the plan of {served.name}", lambda fault: self._fail(served, life, fault))
 
-    def fail(self, served: Served, life: Life, fault: m.Fault) -> None:
+    def _fail(self, served: Served, life: Life, fault: m.Fault) -> None:
         """The request ends with an error; its client is told at once."""
-        if life.phase is Phase.CLOSING:
-            return
-        self._reply(life, m.RequestFailed(life.tag, fault))
-        self._close(served, life)
+        if life.phase is not Phase.CLOSING:
+            self._reply(life, m.RequestFailed(life.tag, fault))
+            self._close(served, life)
+
+    def fail_number(self, number: int, fault: m.Fault) -> None:
+        """The same by its number, if it still lives."""
+        if number in self._lives:
+            self._fail(*self._lives[number], fault)
+
+    def fail_all(self, fault: m.Fault) -> None:
+        """Every request that lives ends with an error."""
+        for number in list(self._lives):
+            self.fail_number(number, fault)
+
+    def _fail_holders(self, address: str) -> None:
+        """A worker is gone: what it held fails, and waits for it no more."""
+        for served, life in list(self._lives.values()):
+            if address in life.holders:
+                lost = m.Fault(f"{served.name} lost a worker; try again", 503, "unavailable", WORKER_LOST)
+                life.holders.discard(address)
+                self._fail(served, life, lost)
+                self._forget_if_released(served, life)
 
     def _reply(self, life: Life, message: m.RequestEnded | m.RequestFailed) -> None:
         if life.client == NOBODY:
@@ -280,137 +286,77 @@ class ConductorState:
         """Take everything back, in whatever phase it is."""
         if life.phase is Phase.CLOSING:
             return
-        if life.phase is Phase.WAITING:
+        was_waiting = life.phase is Phase.WAITING
+        if was_waiting:
             served.queue.remove(life)
         if life.phase is not Phase.RUNNING:
             life.pages = {}
         life.phase = Phase.CLOSING
-        for track in life.tracks.values():
-            track.run.close()
+        for name, track in life.tracks.items():
+            try:
+                track.run.close()
+            except Exception:  # a plan that raises while it is cancelled keeps nothing
+                log.exception("request %d: its track %s raised when it was closed", life.number, name)
         self._by_tag.pop((life.client, life.tag), None)
         for address in life.holders:
             self._say(address, m.CloseRequest(life.number))
         self._forget_if_released(served, life)
+        if was_waiting:
+            self._admit(served)  # who stood behind it may fit
 
     def _let_go(self, served: Served, life: Life, address: str) -> None:
         life.holders.discard(address)
         self._forget_if_released(served, life)
 
     def _forget_if_released(self, served: Served, life: Life) -> None:
-        if life.holders or life.phase is not Phase.CLOSING:
+        if life.holders or life.phase is not Phase.CLOSING or life.number not in self._lives:
             return
         for part, pages in life.pages.items():
             served.reserved[part] -= pages
         del self._lives[life.number]
         self._admit(served)
 
-    # --- workers ----------------------------------------------------------------------------------------
-
-    def _served_with(self, worker: str) -> Served:
-        return next(served for served in self.served.values() if worker in served.workers)
-
-    def _worker_ready(self, message: m.WorkerReady) -> None:
-        served = self._served_with(message.worker)
-        record = served.workers[message.worker]
-        record.address, record.pid, record.state = message.address, message.pid, "ready"
-        record.components = message.components
-        served.pools |= message.pools
-        if served.has_all_workers:
-            addresses = {name: worker.address for name, worker in served.workers.items()}
-            for address in addresses.values():
-                self._say(address, m.PeersChanged(addresses))
-            self._warm_up(served)
-        self.tell_state()
+    # --- warm-up --------------------------------------------------------------------------------------
 
     def _warm_up(self, served: Served) -> None:
-        request = served.model.warm_up()
+        """Send a request of the family's own through every component; then the model is ready."""
+        try:
+            request = served.model.warm_up()
+        except Exception as error:
+            log.error("the warm-up of %s cannot be made", served.name, exc_info=error)
+            self.fleet.stop(f"{served.name}: its warm_up raised {type(error).__name__}: {error}")
+            return
         if request is None:
-            served.is_warm = True
+            self.fleet.warmed_up(served)
             return
         parts = tuple(m.SentPart.of(part) for part in request.parts)
-        self._submit(
-            m.Submit(
-                NOBODY, self._numbers, served.name, parts, request.outputs, request.options, request.seed
-            )
+        submit = m.Submit(
+            NOBODY, self._numbers, served.name, parts, request.outputs, request.options, request.seed
         )
+        self._begin(served, submit, request)
 
     def _warmed_up(self, served: Served, message: m.RequestEnded | m.RequestFailed) -> None:
         if isinstance(message, m.RequestEnded):
-            served.is_warm = True
-        else:
-            self.phase, self.detail = "stopped", f"{served.name}: its warm-up failed: {message.fault.message}"
-            self.tell_state()
-
-    def _worker_failed(self, message: m.WorkerFailed) -> None:
-        self.phase, self.detail = "stopped", f"{message.worker} cannot start: {message.fault.message}"
-        self.tell_state()
-
-    def _worker_lost(self, message: m.WorkerLost) -> None:
-        """Its requests fail at once; the others go on. Whoever said so also starts it again."""
-        served = self._served_with(message.worker)
-        record = served.workers[message.worker]
-        if record.address == message.address:
-            record.state = "lost"
-        served.is_warm = False
-        for owner, life in list(self._lives.values()):
-            if message.address in life.holders:
-                life.holders.discard(message.address)
-                fault = m.Fault(f"{served.name} lost a worker; try again", 503, "unavailable", "worker_lost")
-                self.fail(owner, life, fault)
-                self._forget_if_released(owner, life)
-        self.detail = f"{message.worker} {message.why}"
-        self.tell_state()
-
-    @property
-    def open_requests(self) -> int:
-        return len(self._lives)
-
-
-class _Told(Exception):
-    """A fault that is to reach the client as it is."""
-
-    def __init__(self, fault: m.Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
-class _Blame:
-    """Whatever is raised within fails this request and nothing else."""
-
-    def __init__(self, state: ConductorState, served: Served, life: Life) -> None:
-        self.state, self.served, self.life = state, served, life
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        match error:
-            case None:
-                return False
-            case _Told():
-                fault = error.fault
-            case WalkserveError():
-                fault = _fault(error)
-            case Exception():
-                log.error("request %d: its plan raised", self.life.number, exc_info=error)
-                fault = m.Fault(
-                    f"the plan of {self.served.name} raised {type(error).__name__}", code="plan_failed"
-                )
-            case _:
-                return False
-        self.state.fail(self.served, self.life, fault)
-        return True
-
-
-def _fault(error: WalkserveError) -> m.Fault:
-    return m.Fault(str(error), error.status, error.type, error.code, error.param)
+            self.fleet.warmed_up(served)
+        elif message.fault.code != WORKER_LOST:  # else it is tried again when the worker is back
+            self.fleet.stop(f"{served.name}: its warm-up failed: {message.fault.message}")
 
 
 def _value(graph: str, name: str, value: Any) -> m.Value:
-    if value is None or isinstance(value, bool | int | float | str | m.Blob | m.Array | m.TensorRef):
-        return value
-    if isinstance(value, bytes):
-        return m.Blob(value)
-    if isinstance(value, list | tuple) and all(isinstance(one, int) for one in value):
-        return list(value)
+    """What a track gives a Walk, fit for a message.
+
+    Raises:
+        WalkFailed: No message can hold it.
+    """
+    match value:
+        case bytes():
+            return m.Blob(value)
+        case list() | tuple():
+            items = [_value(graph, name, one) for one in value]
+            if not any(isinstance(one, list | m.Blob) or one is None for one in items):
+                return items  # type: ignore[return-value]
+        case int() if not -(2**63) <= value < 2**64:
+            raise WalkFailed(f"{graph}: its input {name!r} is beyond 64 bits")
+        case None | bool() | int() | float() | str() | m.Blob() | m.Array() | m.TensorRef():
+            return value
     raise WalkFailed(f"{graph}: its input {name!r} is a {type(value).__name__}, which no Walk can take")

@@ -22,6 +22,7 @@ class Row:
         tokens: How many of its tokens this piece holds, from index ``done`` on.
         is_last: False for a piece of a split row that more follow.
         key: (seed, fan index, track, Walk number): of the row's random streams.
+        gives: Names its node declares; None leaves what the method returns unchecked.
     """
 
     values: dict[str, Any]
@@ -33,17 +34,20 @@ class Row:
     done: int = 0
     is_last: bool = True
     keeps: bool = True
+    gives: tuple[str, ...] | None = None
+    gives: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class RowResult:
-    """What one row gave; committed by the worker when the batch is finished."""
+    """What one row gave; committed by the worker when the batch is finished. ``sampled`` counts its draws."""
 
     gives: dict[str, Any] = field(default_factory=dict)
     stop: Stop | None = None
     state: Any = UNCHANGED
     seen: Any = UNCHANGED
     counts: dict[str, int] | None = None
+    sampled: int = 0
 
 
 class Pending(Protocol):

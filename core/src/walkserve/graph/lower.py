@@ -183,7 +183,7 @@ class _Scope:
                 | {
                     child.index
                     for child in children
-                    if isinstance(child, Op) and (child.reads or child.keeps)
+                    if isinstance(child, LoopOp) or child.reads or child.keeps
                 }
             )
             for child in children:
@@ -197,6 +197,7 @@ class _Scope:
                 children[one].after += (child.index,)
         self.block.waits = [child.waits for child in children]
         self.block.critical = sum(child.critical for child in children)
+        self.block.trails = self.block.critical < len(children)
         self.block.firsts = tuple(child.index for child in children if child.waits == 0)
 
     def _ancestors(self, of: set[int]) -> set[int]:

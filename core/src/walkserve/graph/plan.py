@@ -69,6 +69,7 @@ class Block:
     waits: list[int] = field(default_factory=list)  # template of a frame's counters
     critical: int = 0  # children the next turn waits for
     firsts: tuple[int, ...] = ()  # children that wait for nothing
+    trails: bool = False  # whether a turn may begin before the one before it is done
 
 
 @dataclass(slots=True)

@@ -59,13 +59,16 @@ class Worker:
 
     def run(self) -> None:
         """Load, say so, and work until told to stop. What makes loading fail is said, not raised."""
-        # of this thread: torch counts them per thread; beyond two, a long SiLU is cut where its bits may change
+        # torch counts them per thread; beyond two, a long SiLU is cut where its bits may change
         torch.set_num_threads(min(self.threads, 2) if self.config.deterministic else self.threads)
         try:
             loop = self.load()
         except Exception as error:
-            log.error("%s cannot start", self.name, exc_info=error)
-            what = str(error) if isinstance(error, WalkserveError) else f"{type(error).__name__}: {error}"
+            is_expected = isinstance(error, WalkserveError)
+            log.log(
+                logging.DEBUG if is_expected else logging.ERROR, "%s cannot start", self.name, exc_info=error
+            )
+            what = str(error) if is_expected else f"{type(error).__name__}: {error}"
             self.mailbox.send("conductor", [m.WorkerFailed(self.name, self.address, m.Fault(what))])
             return
         loop.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from walkserve.cache.pages import PageTable
@@ -34,6 +35,18 @@ class Branch:
         other.state = self.state
         other.seen = self.seen
         return other
+
+    def remember(self) -> Callable[[], None]:
+        """What brings it back to where it is now."""
+        length = self.table.length if self.table is not None else 0
+        state, seen = self.state, self.seen
+
+        def restore() -> None:
+            if self.table is not None:
+                self.table.rewind(length)
+            self.state, self.seen = state, seen
+
+        return restore
 
     def drop(self) -> None:
         """Give back the pages."""

@@ -6,7 +6,7 @@ from collections import deque
 
 from walkserve.engine.rows import Engine, Pending
 from walkserve.messages import Message
-from walkserve.transport.base import Mailbox
+from walkserve.transport.base import Mailbox, Unsendable
 from walkserve.worker.scheduler import Work
 from walkserve.worker.state import WorkerState
 
@@ -19,13 +19,11 @@ class WorkerLoop:
         self.engine = engine
         self.mailbox = mailbox
         self.submitted: deque[tuple[Work, Pending]] = deque()
-        self.batches = 0
-        self.rows = 0
 
     def run(self) -> None:
         """Until told to stop."""
         while not self.state.is_stopping:
-            busy = self.state.scheduler.waiting or self.submitted
+            busy = self.state.scheduler.waiting or self.submitted or self.state.outbox
             self.turn(self.mailbox.receive(0 if busy else None))
 
     def turn(self, heard: list[Message]) -> None:
@@ -47,11 +45,12 @@ class WorkerLoop:
             said = dict(self.state.outbox)
             self.state.outbox.clear()
             for address, messages in said.items():
-                self.mailbox.send(address, messages)
+                try:
+                    self.mailbox.send(address, messages)
+                except Unsendable as error:  # the others of the frame are on their way
+                    self.state.unsendable(error)
 
     def _submit(self, work: Work) -> None:
-        self.batches += 1
-        self.rows += len(work.calls)
         rows = [self.state.row(call, piece) for call, piece in zip(work.calls, work.pieces, strict=True)]
         try:
             self.submitted.append((work, self.engine.submit(work.key, rows)))

@@ -1,18 +1,23 @@
 """Which calls form the next batch.
 
-Calls wait in one queue per ``(component, method)``, so that any requests, Walks and branches share a
-batch. First come, first served; rows of requests whose client has nothing yet go before others.
+Calls wait by ``(component, method)``, so that any requests, Walks and branches share a batch. The key whose
+oldest call has waited longest is served, so that no component stands still for another. Within a batch,
+rows of one token go before long ones, rows whose client has nothing yet before others, and otherwise first
+come, first served; who has been passed too often goes before all of them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from walkserve.worker.walk_run import Call
 
 Key = tuple[str, str]
+
+PATIENCE = 128
+"""Calls that may come after one before it goes first, whatever the others are: nothing starves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +46,42 @@ class Work:
     pieces: list[int]
 
 
-class _Queue:
+class _Line:
+    """Calls in order of arrival: those whose client has nothing yet, and the others."""
+
     __slots__ = ("later", "sooner")
 
     def __init__(self) -> None:
-        self.sooner: deque[Call] = deque()  # their client has nothing yet
+        self.sooner: deque[Call] = deque()
         self.later: deque[Call] = deque()
 
-    def head(self) -> tuple[int, int] | None:
-        """Sort key of the call to serve first: sooner before later, then by arrival."""
-        if self.sooner:
-            return (0, self.sooner[0].arrival)
-        return (1, self.later[0].arrival) if self.later else None
+    def of(self, call: Call) -> deque[Call]:
+        return self.later if call.run.live.has_sent else self.sooner
+
+    def next(self, overdue: int) -> deque[Call] | None:
+        """The deque whose head comes first."""
+        if not self.later:
+            return self.sooner or None
+        if not self.sooner or self.sooner[0].arrival > self.later[0].arrival <= overdue:
+            return self.later
+        return self.sooner
+
+
+class _Queue:
+    """Calls of one key, by whether they bring one token or several."""
+
+    __slots__ = ("long", "short")
+
+    def __init__(self) -> None:
+        self.short = _Line()
+        self.long = _Line()
+
+    def line(self, call: Call) -> _Line:
+        return self.short if call.tokens - call.done == 1 else self.long
+
+    @property
+    def deques(self) -> Iterator[deque[Call]]:
+        yield from (self.short.sooner, self.short.later, self.long.sooner, self.long.later)
 
 
 class Scheduler:
@@ -69,77 +98,66 @@ class Scheduler:
         self._arrivals += 1
         call.arrival = self._arrivals
         queue = self._queues[call.op.key]
-        (queue.later if call.run.live.has_sent else queue.sooner).append(call)
+        queue.line(call).of(call).append(call)
+        self.waiting += 1
+
+    def put_back(self, call: Call) -> None:
+        """A piece of it was run; the rest keeps its place."""
+        queue = self._queues[call.op.key]
+        queue.line(call).of(call).appendleft(call)
         self.waiting += 1
 
     def choose(self) -> Work | None:
         """Take the next batch out of the queues; None when nothing is ready."""
-        while True:
-            key = self._first_key()
-            if key is None:
-                return None
-            work = self._fill(key, self._queues[key], self.limits[key])
-            if work.calls:
-                return work
-
-    def _first_key(self) -> Key | None:
-        best: tuple[tuple[int, int], Key] | None = None
+        oldest: tuple[int, Key] | None = None
         for key, queue in self._queues.items():
-            head = queue.head()
-            if head is not None and (best is None or head < best[0]):
-                best = (head, key)
-        return best[1] if best else None
+            for line in queue.deques:
+                self._forget_dead(line)
+                if line and (oldest is None or line[0].arrival < oldest[0]):
+                    oldest = (line[0].arrival, key)
+        return self._fill(oldest[1]) if oldest is not None else None
 
-    def _fill(self, key: Key, queue: _Queue, limits: Limits) -> Work:
+    def _forget_dead(self, line: deque[Call]) -> None:
+        """Take calls that count no more from the head."""
+        while line and (line[0].run.is_closed or line[0].frame.is_dropped):
+            call = line.popleft()
+            self.waiting -= 1
+            call.run.host.forget(call)
+
+    def _fill(self, key: Key) -> Work:
         """Short rows first, as they keep many streams going; long ones take what room is left."""
-        short: list[Call] = []
-        long: list[Call] = []
-        rows, tokens = 0, 0
-        for line in (queue.sooner, queue.later):
-            left: list[Call] = []
-            while line and rows < limits.rows:
-                call = line.popleft()
-                self.waiting -= 1
-                if call.run.is_closed or call.frame.is_dropped:
-                    call.run.host.forget(call)
-                    continue
-                need = call.tokens - call.done
-                if need == 1:
-                    if tokens + 1 > limits.tokens:
-                        left.append(call)
-                        break
-                    short.append(call)
-                    tokens += 1
-                    rows += 1
-                else:
-                    long.append(call)
-                    rows += 1
-            for call in reversed(left):
-                line.appendleft(call)
-                self.waiting += 1
-        pieces = [1] * len(short)
-        taken = short
-        too_long: list[Call] = []
-        for call in long:
-            piece = self._piece(call, limits, limits.tokens - tokens, alone=not taken)
-            if piece == 0:
-                too_long.append(call)
-                continue
-            taken.append(call)
-            pieces.append(piece)
-            tokens += piece
-        for call in reversed(too_long):
-            (queue.later if call.run.live.has_sent else queue.sooner).appendleft(call)
-            self.waiting += 1
-        return Work(key, taken, pieces)
+        queue, work, overdue = self._queues[key], Work(key, [], []), self._arrivals - PATIENCE
+        first = queue.long.next(overdue)
+        if first is not None and first[0].arrival <= overdue:
+            self._take(queue.long, work, overdue, most=1)  # it has waited long enough for room
+        self._take(queue.short, work, overdue)
+        self._take(queue.long, work, overdue)
+        return work
 
-    @staticmethod
-    def _piece(call: Call, limits: Limits, room: int, *, alone: bool) -> int:
-        """How many tokens of a long row fit; 0 for not now."""
-        need = call.tokens - call.done
-        if not limits.splits:
-            return need if need <= room or alone else 0
+    def _take(self, line: _Line, work: Work, overdue: int, most: int | None = None) -> None:
+        """Move calls from a line into the batch while they fit, ``most`` of them at most."""
+        limits = self.limits[work.key]
+        rows = limits.rows if most is None else min(limits.rows, len(work.calls) + most)
+        room = limits.tokens - sum(work.pieces)
+        while len(work.calls) < rows and (source := line.next(overdue)) is not None:
+            piece = _piece(source[0], limits, room, is_alone=not work.calls)
+            if piece == 0:
+                return
+            call = source.popleft()
+            self.waiting -= 1
+            room -= piece
+            work.calls.append(call)
+            work.pieces.append(piece)
+            self._forget_dead(line.sooner)
+            self._forget_dead(line.later)
+
+
+def _piece(call: Call, limits: Limits, room: int, *, is_alone: bool) -> int:
+    """How many tokens of a row fit now; 0 for none."""
+    need = call.tokens - call.done
+    if need > 1 and limits.splits:
         if limits.tile:  # the same cuts whatever else runs
             need = min(need, limits.tile - call.branch.table.length % limits.tile)
-            return need if need <= room or alone else 0
-        return max(0, min(need, room))
+        else:
+            need = min(need, max(room, 0))
+    return need if need <= room or is_alone else 0

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
-from walkserve.graph.plan import Plan
+from walkserve.graph.plan import Op, Plan
 from walkserve.streams.ends import ReadEnd, WriteEnd
+from walkserve.transport.base import Unsendable
+from walkserve.worker.blame import fault_of
+from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.scheduler import Scheduler, Work
 from walkserve.worker.walk_run import Call, WalkRun
@@ -25,13 +28,8 @@ from walkserve_sdk.streams import Helping
 
 log = logging.getLogger(__name__)
 
-
-class Carrier(Protocol):
-    """Lends tensors to other processes and takes theirs."""
-
-    def put(self, tensor: Any) -> m.Array | m.TensorRef: ...
-    def take(self, value: m.Array | m.TensorRef) -> Any: ...
-    def free(self, keys: list[int]) -> None: ...
+ForRequest = m.StartWalk | m.ForkBranch | m.EndStream | m.DiscardStream | m.StreamItems | m.StreamTaken
+"""Messages about a request that has to be open."""
 
 
 class WorkerState:
@@ -59,19 +57,19 @@ class WorkerState:
         new_table: Mapping[str, Callable[[], PageTable]],
     ) -> None:
         self.address = address
+        self.rank = address.rpartition(".")[0]
         self.spec = model.spec
         self.plans = plans
         self.scheduler = scheduler
-        self.carrier = carrier
+        self.lending = Lending(carrier, self._say)
         self.read_options = read_options
         self.new_table = new_table
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
         self._lives: dict[int, Live] = {}
-        self._early: dict[int, list[m.Message]] = defaultdict(list)
+        self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
-        self._ranks = ranks
         self._peers: dict[str, str] = {}
         self._reader_rank = {
             stream: ranks[op.component] for plan in plans.values() for op in plan.ops for stream in op.reads
@@ -82,7 +80,12 @@ class WorkerState:
             for op in plan.ops
             for _, stream in op.streams
         }
-        self._exclusive = {name for name, component in self.spec.components.items() if component.state}
+        self._has_state = {name for name, component in self.spec.components.items() if component.state}
+
+    @property
+    def open_requests(self) -> int:
+        """Requests of which something is here."""
+        return len(self._lives)
 
     # --- hearing ----------------------------------------------------------------------------------
 
@@ -98,30 +101,23 @@ class WorkerState:
             case m.StopWorker():
                 self.is_stopping = True
             case m.FreeTensors():
-                self.carrier.free(message.keys)
-            case (
-                m.StartWalk()
-                | m.ForkBranch()
-                | m.EndStream()
-                | m.DiscardStream()
-                | m.StreamItems()
-                | m.StreamTaken()
-            ):
-                live = self._lives.get(message.number)
-                if live is not None and not live.is_closed:
-                    self._hear_for(live, message)
-                elif message.number > self._opened:  # from a peer that heard of the request sooner
-                    self._early[message.number].append(message)
-                elif isinstance(message, m.StreamItems):
-                    self._give_back(message.items)
+                self.lending.carrier.free(message.keys)
             case _:
-                assert_never(message)
+                self._hear_for_request(message)
 
-    def _hear_for(
-        self,
-        live: Live,
-        message: m.StartWalk | m.ForkBranch | m.EndStream | m.DiscardStream | m.StreamItems | m.StreamTaken,
-    ) -> None:
+    def _hear_for_request(self, message: ForRequest) -> None:
+        live = self._lives.get(message.number)
+        if live is not None and not live.is_closed:
+            try:
+                self._hear_for(live, message)
+            except Exception as error:  # whatever it is, it is this request's
+                self._broke(live, *_blamed(live, message), error, f"hearing {type(message).__name__}")
+        elif message.number > self._opened:  # from a peer that heard of the request sooner
+            self._early[message.number].append(message)
+        elif isinstance(message, m.StreamItems):
+            self.lending.give_back(message.items)
+
+    def _hear_for(self, live: Live, message: ForRequest) -> None:
         match message:
             case m.StartWalk():
                 self._start(live, message)
@@ -139,17 +135,25 @@ class WorkerState:
                 end = self._write_end(live, message.stream)
                 end.taken = max(end.taken, message.taken)
                 self._unpark(live, message.stream)
+            case _:
+                assert_never(message)
 
     def _open(self, message: m.OpenRequest) -> None:
         self._opened = message.number
-        self._lives[message.number] = Live(message, self.read_options(message.options))
-        for early in self._early.pop(message.number, ()):
-            self.hear(early)  # type: ignore[arg-type]
+        try:
+            self._lives[message.number] = Live(message, self.read_options(message.options))
+        except WalkserveError as error:
+            self._say(
+                self.conductor, m.WalkBroke(message.number, "", 0, fault_of(error, "opening the request"))
+            )
+        for number in [number for number in self._early if number <= message.number]:
+            for early in self._early.pop(number):
+                self.hear(early)
 
     def _close(self, number: int) -> None:
         live = self._lives.get(number)
         if live is None:
-            self._say(self.conductor, m.RequestClosed(number, self._rank, self.address))
+            self._say(self.conductor, m.RequestClosed(number, self.rank, self.address))
             return
         live.is_closed = True
         for run in live.runs.values():
@@ -157,40 +161,34 @@ class WorkerState:
         if live.in_flight == 0:
             self._release(live)
 
-    @property
-    def _rank(self) -> str:
-        return self.address.rpartition(".")[0]
-
     def _release(self, live: Live) -> None:
         """Nothing of it runs any more: give everything back, and say so."""
         number = live.opened.number
-        for end in live.read_ends.values():
-            self._give_back(list(end.items))
         for branch in live.branches.values():
             branch.drop()
-        self.carrier.free(live.exports)
+        self.lending.carrier.free(live.exports)
         del self._lives[number]
-        self._say(self.conductor, m.RequestClosed(number, self._rank, self.address))
+        self._say(self.conductor, m.RequestClosed(number, self.rank, self.address))
 
     def _start(self, live: Live, message: m.StartWalk) -> None:
-        try:
-            inputs = {name: self._import(value) for name, value in message.inputs.items()}
-            run = WalkRun(self, live, self.plans[message.graph], message.track, message.walk, inputs)
-            live.runs[(message.track, message.walk)] = run
-            run.start()
-        except Exception as error:  # whatever it is, it is this request's
-            self._broke(live, message.track, message.walk, error, f"starting {message.graph}")
+        inputs = {name: self.lending.receive(value) for name, value in message.inputs.items()}
+        run = WalkRun(self, live, self.plans[message.graph], message.track, message.walk, inputs)
+        live.runs[(message.track, message.walk)] = run
+        run.start()
 
     def _fork(self, live: Live, message: m.ForkBranch) -> None:
-        old = live.branches.pop((message.component, message.to), None)
-        if old is not None:
-            old.drop()
-        live.branches[(message.component, message.to)] = self._branch(
-            live, message.component, message.branch
-        ).fork()
+        if message.branch != message.to:
+            forked = self._branch(live, message.component, message.branch).fork()
+            old = live.branches.pop((message.component, message.to), None)
+            if old is not None:
+                old.drop()
+            live.branches[(message.component, message.to)] = forked
         self._say(self.conductor, m.BranchForked(live.opened.number, message.track, message.walk))
 
-    # --- streams ----------------------------------------------------------------------------------
+    def _say(self, address: str, message: m.Message) -> None:
+        self.outbox[address].append(message)
+
+    # --- streams and outputs ----------------------------------------------------------------------
 
     def _read_end(self, live: Live, stream: str) -> ReadEnd:
         if stream not in live.read_ends:
@@ -203,8 +201,10 @@ class WorkerState:
         return live.write_ends[stream]
 
     def _items_came(self, live: Live, message: m.StreamItems) -> None:
-        items = [self._import(item) for item in message.items]
-        self._give_back(message.items)
+        try:
+            items = [self.lending.receive(item) for item in message.items]
+        finally:
+            self.lending.give_back(message.items)
         self._read_end(live, message.stream).push(message.first, items)
         self._unpark(live, message.stream)
 
@@ -219,11 +219,11 @@ class WorkerState:
         if end.discarded:
             return
         rank = self._reader_rank[stream]
-        if rank == self._rank:
+        if rank == self.rank:
             self._read_end(live, stream).push(index, [value])
             self._unpark(live, stream)
         else:
-            items: list[m.Value] = [self._export(live, value)]
+            items = [self.lending.lend(live, value)]
             self._say(
                 self._peers[rank], m.StreamItems(live.opened.number, stream, index, items, self.address)
             )
@@ -232,14 +232,13 @@ class WorkerState:
         live = run.live
         if output not in live.opened.outputs or not live.opened.client:
             return  # not asked for, or asked for by nobody: a warm-up
+        item = self.lending.send(value)  # the client frees it
         first = live.emitted.get(output, 0)
         live.emitted[output] = first + 1
-        if isinstance(value, bytes):
-            value = m.Blob(value)
-        item = (
-            value if isinstance(value, int | float | str | m.Blob) else self.carrier.put(value)
-        )  # the client frees it
         self._say(live.opened.client, m.Emitted(live.opened.tag, output, first, [item]))
+
+    def is_over(self, run: WalkRun, stream: str) -> bool:
+        return self._read_end(run.live, stream).is_done
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         raise WalkserveError(f"Stop(upstream=True) on stream {stream!r} is not run by this version")
@@ -248,9 +247,15 @@ class WorkerState:
 
     def offer(self, call: Call) -> None:
         """Its values are there: wait for streams, then for the branch, then for a batch."""
-        live, op = call.run.live, call.op
         if call.run.is_closed or call.frame.is_dropped:
             return
+        try:
+            self._offer(call)
+        except Exception as error:  # whatever it is, it is this request's
+            self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+
+    def _offer(self, call: Call) -> None:
+        live, op = call.run.live, call.op
         ends = [self._read_end(live, stream) for stream in op.reads]
         for stream, end in zip(op.reads, ends, strict=True):
             if not end.has_next and not end.is_done:
@@ -260,8 +265,10 @@ class WorkerState:
             if not self._write_end(live, stream).is_open:
                 live.parked.setdefault(stream, []).append(call)
                 return
+        if op.component in self.new_table:
+            call.tokens = _tokens(call)
         call.branch = self._branch(live, op.component, op.branch)
-        if op.keeps or op.component in self._exclusive:
+        if self._takes_turns(op):
             if call.branch.is_busy:
                 call.branch.waiting.append(call)
                 return
@@ -270,11 +277,14 @@ class WorkerState:
         call.helpings = [
             end.next() if not end.is_done else Helping((), end.handed, 0, last=False) for end in ends
         ]
-        if op.component in self.new_table and op.takes:
-            call.tokens = _length(call.values[0])
         self.scheduler.add(call)
 
+    def _takes_turns(self, op: Op) -> bool:
+        """Whether calls on one branch must not overlap: they write its cache, or have a state."""
+        return op.keeps or op.component in self._has_state
+
     def forget(self, call: Call) -> None:
+        """Of a turn that no longer counts; it will not be run."""
         self._free_branch(call)
 
     def _branch(self, live: Live, component: str, name: str) -> Branch:
@@ -286,9 +296,9 @@ class WorkerState:
 
     def _free_branch(self, call: Call) -> None:
         branch = call.branch
-        if branch is not None and (call.op.keeps or call.op.component in self._exclusive):
+        if branch is not None and self._takes_turns(call.op):
             branch.is_busy = False
-            if branch.waiting:
+            while branch.waiting and not branch.is_busy:
                 self.offer(branch.waiting.popleft())
 
     # --- batches ----------------------------------------------------------------------------------
@@ -317,25 +327,39 @@ class WorkerState:
             done=call.done,
             is_last=call.done + piece >= call.tokens,
             keeps=op.keeps,
+            gives=tuple(name for name, _ in op.gives),
         )
 
     def finish(self, work: Work, results: list[RowResult]) -> None:
         """Commit a batch: caches, states, streams, outputs and turns of all its rows."""
         for call, piece, result in zip(work.calls, work.pieces, results, strict=True):
-            live = call.run.live
-            live.in_flight -= 1
-            if live.is_closed:
-                if live.in_flight == 0:
-                    self._release(live)
+            if not self._has_landed(call):
                 continue
             try:
                 self._commit(call, piece, result)
-            except Exception as error:
-                self._broke(live, call.run.track, call.run.walk, error, call.op.place)
+            except Exception as error:  # whatever it is, it is this request's
+                self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+
+    def broke(self, call: Call, error: Exception) -> None:
+        """A row's component raised, also when it was run alone: its Walk fails."""
+        if self._has_landed(call):
+            self._free_branch(call)
+            if not call.run.is_closed and not call.frame.is_dropped:
+                self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+
+    def _has_landed(self, call: Call) -> bool:
+        """The row is no longer in flight. False if its request is closed; its last row releases it."""
+        live = call.run.live
+        live.in_flight -= 1
+        if live.is_closed and live.in_flight == 0:
+            self._release(live)
+        return not live.is_closed
 
     def _commit(self, call: Call, piece: int, result: RowResult) -> None:
         branch, op, run = call.branch, call.op, call.run
-        if not call.frame.is_dropped:
+        if not call.frame.is_dropped and not run.is_closed:
+            if call.frame.undo is not None:
+                call.frame.undo.append(branch.remember())
             if branch.table is not None and op.keeps:
                 branch.table.commit(piece)
             if result.state is not UNCHANGED:
@@ -344,10 +368,12 @@ class WorkerState:
                 branch.seen = result.seen
             for name, by in (result.counts or {}).items():
                 run.counts[name] = run.counts.get(name, 0) + by
-            if branch.table is not None and call.done + piece < call.tokens:
+            if call.done + piece < call.tokens:
                 call.done += piece
-                self.scheduler.add(call)
+                self.scheduler.put_back(call)
                 return
+            if result.stop is None or result.stop.keep:
+                run.sampled += result.sampled
             for stream in op.reads:
                 self._taken(run.live, stream)
         self._free_branch(call)
@@ -356,29 +382,13 @@ class WorkerState:
     def _taken(self, live: Live, stream: str) -> None:
         taken = self._read_end(live, stream).handed
         rank = self._writer_rank[stream]
-        if rank == self._rank:
+        if rank == self.rank:
             self._write_end(live, stream).taken = taken
             self._unpark(live, stream)
         else:
             self._say(self._peers[rank], m.StreamTaken(live.opened.number, stream, taken))
 
-    def broke(self, call: Call, error: Exception) -> None:
-        """A row's component raised, also when it was run alone: its Walk fails."""
-        live = call.run.live
-        live.in_flight -= 1
-        if live.is_closed:
-            if live.in_flight == 0:
-                self._release(live)
-            return
-        self._free_branch(call)
-        self._broke(live, call.run.track, call.run.walk, error, call.op.place)
-
-    def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
-        run = live.runs.pop((track, walk), None)
-        if run is not None:
-            run.is_closed = True
-        log.error("request %d, %s: %s", live.opened.number, place, error, exc_info=error)
-        self._say(self.conductor, m.WalkBroke(live.opened.number, track, walk, fault_of(error, place)))
+    # --- Walks end --------------------------------------------------------------------------------
 
     def ended(self, run: WalkRun) -> None:
         live = run.live
@@ -391,63 +401,52 @@ class WorkerState:
                 walk=run.walk,
                 ended_by=run.ended_by,
                 turns=run.turns,
-                values={name: self._export(live, value) for name, value in run.results().items()},
+                sampled=run.sampled,
+                values={name: self.lending.lend(live, value) for name, value in run.results().items()},
                 wrote=run.wrote,
-                emitted={name: live.emitted[name] for name in run.emitted if name in live.emitted},
+                emitted=_emitted(run),
                 counts=run.counts,
             ),
         )
 
-    # --- values -----------------------------------------------------------------------------------
+    def unsendable(self, error: Unsendable) -> None:
+        """Of what was said, some cannot be written down: the requests it is about fail."""
+        for message in error.messages:
+            number = getattr(message, "number", None)
+            if isinstance(message, m.Emitted):
+                number = next((n for n, live in self._lives.items() if live.opened.tag == message.tag), None)
+            live = self._lives.get(number) if number is not None else None
+            if live is not None:
+                self._broke(live, "", 0, error, f"sending {type(message).__name__}")
 
-    def _say(self, address: str, message: m.Message) -> None:
-        self.outbox[address].append(message)
-
-    def _export(self, live: Live, value: Any) -> m.Value:
-        """Make a value fit for a message; what is lent is noted."""
-        if value is None or isinstance(value, bool | int | float | str | m.Blob | m.Array | m.TensorRef):
-            return value
-        if isinstance(value, bytes):
-            return m.Blob(value)
-        if isinstance(value, list) and all(isinstance(one, int) for one in value):
-            return value
-        lent = self.carrier.put(value)
-        if isinstance(lent, m.TensorRef):
-            live.exports.append(lent.key)
-        return lent
-
-    def _import(self, value: m.Value) -> Any:
-        if isinstance(value, m.Blob):
-            return value.data
-        return self.carrier.take(value) if isinstance(value, m.Array | m.TensorRef) else value
-
-    def _give_back(self, items: list[Any]) -> None:
-        """Tell the owners of lent stream items that they are read."""
-        keys: dict[str, list[int]] = defaultdict(list)
-        for item in items:
-            if isinstance(item, m.TensorRef):
-                keys[item.owner].append(item.key)
-        for owner, lent in keys.items():
-            self._say(owner, m.FreeTensors(lent))
-
-    # --- for tests and metrics --------------------------------------------------------------------
-
-    @property
-    def open_requests(self) -> int:
-        return len(self._lives)
+    def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
+        log.error("request %d, %s: %s", live.opened.number, place, error, exc_info=error)
+        run = live.runs.pop((track, walk), None)
+        broke = m.WalkBroke(live.opened.number, track, walk, fault_of(error, place))
+        if run is not None:
+            run.is_closed = True
+            broke = m.WalkBroke(broke.number, track, walk, broke.fault, run.wrote, _emitted(run))
+        self._say(self.conductor, broke)
 
 
-def _length(value: Any) -> int:
-    """Tokens in a value taken by a cached component: token-first."""
-    if isinstance(value, int):
-        return 1
-    return int(value.shape[0]) if hasattr(value, "shape") else len(value)
+def _blamed(live: Live, message: ForRequest) -> tuple[str, int]:
+    """The track and Walk that a message is for; ("", 0), the whole request, if there is none."""
+    if isinstance(message, m.StartWalk | m.ForkBranch):
+        return message.track, message.walk
+    reading = (key for key, run in live.runs.items() if message.stream in run.plan.reads)
+    return next(reading, ("", 0))
 
 
-def fault_of(error: Exception, place: str) -> m.Fault:
-    """What a client may know of an error: its own faults in full, ours by place and kind."""
-    if isinstance(error, WalkserveError) and error.status < 500:
-        return m.Fault(str(error), error.status, error.type, error.code, error.param)
-    return m.Fault(
-        f"{place} failed ({type(error).__name__}); the server's log has the details", code="component_failed"
+def _emitted(run: WalkRun) -> dict[str, int]:
+    return {name: run.live.emitted[name] for name in run.emitted if name in run.live.emitted}
+
+
+def _tokens(call: Call) -> int:
+    """How many tokens a cached component is given: the longest of what it takes, which is token-first."""
+    is_row = [isinstance(value, list) or getattr(value, "shape", ()) != () for value in call.values]
+    tokens = max(
+        (len(value) for value, has_length in zip(call.values, is_row, strict=True) if has_length), default=1
     )
+    if tokens == 0:
+        raise ValueError(f"{call.op.place}: it takes no tokens; a cached component needs at least one")
+    return tokens

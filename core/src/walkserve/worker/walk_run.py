@@ -7,7 +7,7 @@ a call gave. Calls become visible here only when their batch is finished.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from walkserve.graph.plan import Block, LoopOp, Op, Plan
@@ -34,6 +34,9 @@ class Host(Protocol):
 
     def emit(self, run: WalkRun, output: str, value: Any) -> None:
         """A committed turn gave an output."""
+
+    def is_over(self, run: WalkRun, stream: str) -> bool:
+        """Whether the stream's last helping was handed over before."""
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         """A reader wants its writer to stop."""
@@ -62,15 +65,21 @@ class Call:
 class Frame:
     """One turn of one block."""
 
-    __slots__ = ("critical", "left", "loop", "slots", "turn", "waits")
+    __slots__ = ("before", "block", "critical", "left", "loop", "slots", "turn", "undo", "waits")
 
     def __init__(self, block: Block, slots: list[Any], loop: LoopRun | None, turn: int) -> None:
+        self.block = block
         self.slots = slots
         self.waits = block.waits.copy()
         self.left = len(block.children)
         self.critical = block.critical
         self.loop = loop
         self.turn = turn
+        # Where nodes trail, a turn may have run ahead of one that stops: what it takes to forget it.
+        self.undo: list[Callable[[], None]] | None = [] if block.trails else None
+        self.before: tuple[list[Any], list[int]] | None = (
+            None  # carried, and lengths collected, before this turn
+        )
 
     @property
     def is_dropped(self) -> bool:
@@ -88,6 +97,7 @@ class LoopRun:
         "each",
         "ended_by",
         "frames",
+        "is_over",
         "op",
         "outer",
         "queues",
@@ -110,6 +120,7 @@ class LoopRun:
         self.turns = 0  # started
         self.frames: list[Frame] = []  # started and not finished, in order
         self.ended_by: str | None = None
+        self.is_over = False
         self.streams = set(op.streams)  # read here and not at their end
         self.queues: dict[int, deque[Frame]] = {}  # trailing node -> frames it has still to run for, in order
 
@@ -123,6 +134,7 @@ class WalkRun:
     """
 
     __slots__ = (
+        "_todo",
         "counts",
         "emitted",
         "ended_by",
@@ -131,6 +143,7 @@ class WalkRun:
         "live",
         "loops",
         "plan",
+        "sampled",
         "top",
         "track",
         "turns",
@@ -148,11 +161,13 @@ class WalkRun:
         self.walk = walk
         self.ended_by = "end"
         self.turns = 0  # committed turns of all loops
+        self.sampled = 0  # tokens drawn and kept
         self.counts: dict[str, int] = {}
         self.wrote: dict[str, int] = {}
         self.emitted: dict[str, int] = {}
         self.is_closed = False
         self.loops: list[LoopRun] = []
+        self._todo: deque[tuple[Frame, int]] = deque()  # children whose waiting is over
         slots: list[Any] = [None] * plan.top.slots
         for name, slot in plan.inputs:
             slots[slot] = inputs[name]
@@ -160,18 +175,17 @@ class WalkRun:
 
     def start(self) -> None:
         """Offer what waits for nothing."""
-        for index in self.plan.top.firsts:
-            self._launch(self.top, self.plan.top, index)
+        self._todo.extend((self.top, index) for index in self.plan.top.firsts)
+        self._settle()
 
     def results(self) -> dict[str, Any]:
         """What the outcome holds, by name."""
-        return {
-            name: self.top.slots[slot] for name, slot in self.plan.results if self.top.slots[slot] is not None
-        }
+        slots = self.top.slots
+        return {name: slots[slot] for name, slot in self.plan.results if slots[slot] is not None}
 
     def finish(self, call: Call, gives: dict[str, Any], stop: Stop | None) -> None:
         """Commit one call: its values are seen, written, emitted, and what waited for them goes on."""
-        frame, op, loop = call.frame, call.op, call.frame.loop
+        frame, op = call.frame, call.op
         if self.is_closed or frame.is_dropped:
             return  # stopped while it ran: the extra turn is thrown away
         if stop is not None and stop.upstream:
@@ -179,26 +193,13 @@ class WalkRun:
                 self.host.stop_writer(self, stream, stop.reason)
         if stop is None or stop.keep:
             self._keep(op, frame, gives)
-        if loop is None:
-            if stop is not None:
-                self._end(stop.reason)
-            else:
-                self._done(frame, self.plan.top, op.index)
-            return
-        if not op.critical:
-            loop.queues[op.index].popleft()
-        for stream, helping in zip(op.reads, call.helpings, strict=True):
-            if helping.last:
-                loop.streams.discard(stream)
-        if op.reads and not loop.streams and loop.ended_by is None:
-            loop.ended_by = "stream"
-        if stop is not None:
-            self._stop_loop(loop, frame, stop)
-        if not frame.is_dropped:
-            self._done(frame, loop.op.body, op.index)
-        self._maybe_loop_end(loop)
-        if not op.critical and not self.is_closed:
-            self._trail(loop, op)
+        if frame.loop is not None:
+            self._finish_in_loop(call, frame.loop, stop)
+        elif stop is not None:
+            self._end(stop.reason)
+        else:
+            self._done(frame, op.index)
+        self._settle()
 
     def _keep(self, op: Op, frame: Frame, gives: dict[str, Any]) -> None:
         for name, slot in op.gives:
@@ -212,45 +213,67 @@ class WalkRun:
                 self.emitted[output] = self.emitted.get(output, 0) + 1
                 self.host.emit(self, output, gives[name])
 
+    def _finish_in_loop(self, call: Call, loop: LoopRun, stop: Stop | None) -> None:
+        frame, op = call.frame, call.op
+        if not op.critical:
+            loop.queues[op.index].popleft()
+        for stream, helping in zip(op.reads, call.helpings, strict=True):
+            if helping.last:
+                loop.streams.discard(stream)
+        if op.reads and not loop.streams and loop.ended_by is None:
+            loop.ended_by = "stream"
+        if stop is not None:
+            self._stop_loop(loop, frame, stop)
+        if not frame.is_dropped:
+            self._done(frame, op.index)
+        self._end_if_over(loop)
+        if not op.critical:
+            self._trail(loop, op)
+
     # --- going on ---------------------------------------------------------------------------------
 
-    def _launch(self, frame: Frame, block: Block, index: int) -> None:
-        child = block.children[index]
+    def _settle(self) -> None:
+        """Launch what has become ready, and what becomes ready by that; a list, so that nothing nests."""
+        while self._todo and not self.is_closed:
+            frame, index = self._todo.popleft()
+            if not frame.is_dropped:
+                self._launch(frame, index)
+
+    def _launch(self, frame: Frame, index: int) -> None:
+        child = frame.block.children[index]
         if isinstance(child, LoopOp):
-            loop = LoopRun(child, frame)
-            self.loops.append(loop)
-            self._next_turn(loop)
+            self._begin_loop(child, frame)
             return
         if frame.loop is not None and not child.critical:
             queue = frame.loop.queues.setdefault(index, deque())
             queue.append(frame)
-            if len(queue) > 1:
-                return  # an earlier turn of this node is still to run
-        self._offer(frame, block, child)
+            if len(queue) == 1:  # else an earlier turn of this node is still to run
+                self._trail(frame.loop, child)
+        elif child.when is None or frame.slots[child.when]:
+            self.host.offer(Call(self, child, frame))
+        else:
+            self._done(frame, index)
 
     def _trail(self, loop: LoopRun, op: Op) -> None:
+        """Offer a trailing node's next turn, if one has come as far."""
         queue = loop.queues[op.index]
-        if queue:
-            self._offer(queue[0], loop.op.body, op)
+        while queue and not self.is_closed:
+            frame = queue[0]
+            if not frame.is_dropped:
+                if op.when is None or frame.slots[op.when]:
+                    self.host.offer(Call(self, op, frame))
+                    return
+                self._done(frame, op.index)
+            queue.popleft()
 
-    def _offer(self, frame: Frame, block: Block, op: Op) -> None:
-        if op.when is not None and not frame.slots[op.when]:
-            if frame.loop is not None and not op.critical:
-                frame.loop.queues[op.index].popleft()
-            self._done(frame, block, op.index)
-            return
-        self.host.offer(Call(self, op, frame))
-
-    def _done(self, frame: Frame, block: Block, index: int) -> None:
-        """Child ``index`` of this frame is complete."""
-        child = block.children[index]
+    def _done(self, frame: Frame, index: int) -> None:
+        """Child ``index`` of this frame is complete, or skipped."""
+        child, loop = frame.block.children[index], frame.loop
         frame.left -= 1
-        waits = frame.waits
         for one in child.after:
-            waits[one] -= 1
-            if waits[one] == 0:
-                self._launch(frame, block, one)
-        loop = frame.loop
+            frame.waits[one] -= 1
+            if frame.waits[one] == 0:
+                self._todo.append((frame, one))
         if loop is None:
             if frame.left == 0:
                 self._end(self.ended_by)
@@ -261,28 +284,45 @@ class WalkRun:
                 self._turn_over(loop, frame)
         if frame.left == 0:
             loop.frames.remove(frame)
-            self._maybe_loop_end(loop)
+            self._end_if_over(loop)
 
     # --- turns ------------------------------------------------------------------------------------
 
+    def _begin_loop(self, op: LoopOp, outer: Frame) -> None:
+        loop = LoopRun(op, outer)
+        self.loops.append(loop)
+        if op.streams:
+            loop.streams = {stream for stream in op.streams if not self.host.is_over(self, stream)}
+            if not loop.streams:
+                loop.ended_by = "stream"  # an earlier Walk has had its last helping
+        self._next_turn(loop)
+
     def _turn_over(self, loop: LoopRun, frame: Frame) -> None:
-        """What the next turn waits for is there."""
+        """What the next turn waits for is there. A skipped node gives nothing, and what it would have given
+        is carried on as it was."""
         slots = frame.slots
-        loop.carried = [slots[source] for source, _ in loop.op.carry_next]
+        if frame.undo is not None:
+            frame.before = (loop.carried, [len(collected) for collected in loop.collected])
+        loop.carried = [
+            old if slots[source] is None else slots[source]
+            for (source, _), old in zip(loop.op.carry_next, loop.carried, strict=True)
+        ]
         for (source, _), collected in zip(loop.op.collect, loop.collected, strict=True):
-            collected.append(slots[source])
+            if slots[source] is not None:
+                collected.append(slots[source])
         self.turns += 1
         if loop.ended_by is None:
             self._next_turn(loop)
 
     def _next_turn(self, loop: LoopRun) -> None:
         turn = loop.turns
-        if loop.times is not None and turn >= loop.times:
-            loop.ended_by = "times"
-        elif any(turn >= len(items) for _, items in loop.each):
-            loop.ended_by = "each"
+        if loop.ended_by is None:
+            if loop.times is not None and turn >= loop.times:
+                loop.ended_by = "times"
+            elif any(turn >= len(items) for _, items in loop.each):
+                loop.ended_by = "each"
         if loop.ended_by is not None:
-            self._maybe_loop_end(loop)
+            self._end_if_over(loop)
             return
         slots = loop.base.copy()
         for (_, target), value in zip(loop.op.carry_in, loop.carried, strict=True):
@@ -290,23 +330,44 @@ class WalkRun:
         for target, items in loop.each:
             slots[target] = items[turn]
         loop.turns += 1
-        block = loop.op.body
-        frame = Frame(block, slots, loop, turn)
+        frame = Frame(loop.op.body, slots, loop, turn)
         loop.frames.append(frame)
-        for index in block.firsts:
-            self._launch(frame, block, index)
+        self._todo.extend((frame, index) for index in loop.op.body.firsts)
 
     def _stop_loop(self, loop: LoopRun, frame: Frame, stop: Stop) -> None:
-        """No turn after this one counts; this one only if the stop keeps it, and then all of it."""
+        """No turn after this one counts; this one only if the stop keeps it, and then all of it.
+
+        A node that trails learns of the end when later turns have run ahead: they are forgotten, with what
+        they carried, collected and cached. What they wrote to streams stays written.
+        """
         loop.ended_by = stop.reason
-        first_dropped = frame.turn + 1 if stop.keep else frame.turn
-        for one in [one for one in loop.frames if one.turn >= first_dropped]:
-            one.left = DROPPED
+        first = frame.turn + 1 if stop.keep else frame.turn
+        dropped = [one for one in loop.frames if one.turn >= first]
+        ahead = [one for one in dropped if one.before is not None]
+        if ahead and ahead[0].before is not None:
+            loop.carried, lengths = ahead[0].before
+            for collected, length in zip(loop.collected, lengths, strict=True):
+                del collected[length:]
+            self.turns -= len(ahead)
+        for one in reversed(dropped):
+            self._drop(one, undoes=one.turn > frame.turn)
             loop.frames.remove(one)
 
-    def _maybe_loop_end(self, loop: LoopRun) -> None:
-        if loop.ended_by is None or loop.frames or loop not in self.loops:
+    def _drop(self, frame: Frame, *, undoes: bool) -> None:
+        """The frame counts no more. What the stopping turn itself cached stays: it was computed in order."""
+        frame.left = DROPPED
+        for loop in [loop for loop in self.loops if loop.outer is frame]:
+            for inner in reversed(loop.frames):
+                self._drop(inner, undoes=undoes)
+            loop.is_over = True
+            self.loops.remove(loop)
+        for undo in reversed(frame.undo or ()) if undoes else ():
+            undo()
+
+    def _end_if_over(self, loop: LoopRun) -> None:
+        if loop.ended_by is None or loop.frames or loop.is_over:
             return
+        loop.is_over = True
         self.loops.remove(loop)
         self.ended_by = loop.ended_by
         outer = loop.outer
@@ -314,19 +375,7 @@ class WalkRun:
             outer.slots[target] = value
         for (_, target), collected in zip(loop.op.collect, loop.collected, strict=True):
             outer.slots[target] = collected
-        block = self.plan.top if outer.loop is None else outer.loop.op.body
-        self._done(outer, block, loop.op.index)
-
-    def stop_loops_writing(self, stream: str, reason: str) -> None:
-        """A reader asked, upstream, that whatever writes ``stream`` stop."""
-        for loop in list(self.loops):
-            if loop.ended_by is None and any(
-                name == stream
-                for child in loop.op.body.children
-                if isinstance(child, Op)
-                for _, name in child.streams
-            ):
-                loop.ended_by = reason
+        self._done(outer, loop.op.index)
 
     def _end(self, reason: str) -> None:
         self.ended_by = reason

@@ -1,0 +1,67 @@
+"""Values on their way out of a worker and into it: what is small is sent, what is large is lent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from walkserve import messages as m
+from walkserve.worker.live import Live
+
+
+class Carrier(Protocol):
+    """Lends tensors to other processes and takes theirs."""
+
+    def put(self, tensor: Any) -> m.Array | m.TensorRef: ...
+    def take(self, value: m.Array | m.TensorRef) -> Any: ...
+    def free(self, keys: list[int]) -> None: ...
+
+
+class Lending:
+    """Between a worker's values and those in messages.
+
+    Args:
+        say: (address, message).
+    """
+
+    def __init__(self, carrier: Carrier, say: Callable[[str, m.Message], None]) -> None:
+        self.carrier = carrier
+        self._say = say
+
+    def send(self, value: Any) -> m.Value:
+        """Make a value fit for a message. Whoever receives a reference frees it."""
+        if value is None or isinstance(value, bool | int | float | str | m.Blob | m.Array | m.TensorRef):
+            return value
+        if isinstance(value, bytes):
+            return m.Blob(value)
+        if isinstance(value, list):
+            return [self.send(one) for one in value]  # type: ignore[misc]
+        return self.carrier.put(value)
+
+    def lend(self, live: Live, value: Any) -> m.Value:
+        """The same for a reference that is freed at the latest when the request closes."""
+        sent = self.send(value)
+        live.exports += [one.key for one in m.references(sent)]
+        return sent
+
+    def receive(self, value: m.Value) -> Any:
+        """The value of a message, as a component takes it."""
+        match value:
+            case m.Blob():
+                return value.data
+            case m.Array() | m.TensorRef():
+                return self.carrier.take(value)
+            case list():
+                return [self.receive(one) for one in value]
+            case _:
+                return value
+
+    def give_back(self, values: Iterable[m.Value]) -> None:
+        """Tell the owners of what was lent that it is read, or will never be."""
+        keys: dict[str, list[int]] = defaultdict(list)
+        for value in values:
+            for one in m.references(value):
+                keys[one.owner].append(one.key)
+        for owner, lent in keys.items():
+            self._say(owner, m.FreeTensors(lent))

@@ -1,0 +1,754 @@
+"""The runtime and the sdk's toy walk the same declarations: what comes out must be the same.
+
+A conductor and its workers, the real ones, without sockets: whose message is heard next, and when a batch
+is chosen or finished, is drawn. Components are the toy's fakes, called row by row.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walk_plugin_orpheus import Orpheus
+from walkserve import messages as m
+from walkserve.cache.pages import PagePool, PageTable
+from walkserve.conductor.served import Served
+from walkserve.conductor.state import ConductorState
+from walkserve.delivery import Chunk, Delivery, Done, Failed
+from walkserve.engine.rows import RowResult
+from walkserve.worker.scheduler import Limits, Scheduler, Work
+from walkserve.worker.state import WorkerState
+from walkserve_sdk import (
+    Budget,
+    Component,
+    Fixed,
+    Fork,
+    Loop,
+    Model,
+    Node,
+    Outcome,
+    Output,
+    PagedKV,
+    Parallel,
+    Part,
+    Request,
+    Stream,
+    Text,
+    Track,
+    WalkFailed,
+    WalkGraph,
+    track,
+)
+from walkserve_sdk.testing import Branch, ToyCall, ToyRuntime
+
+CLIENT = "client"
+DEPTH = 2  # batches in flight, while the one before is being finished
+
+
+class Lender:
+    """A carrier that lends anything at all."""
+
+    def __init__(self, address: str, lent: dict[tuple[str, int], Any]) -> None:
+        self.address = address
+        self.lent = lent
+        self.keys = 0
+
+    def put(self, value: Any) -> m.TensorRef:
+        self.keys += 1
+        self.lent[self.address, self.keys] = value
+        return m.TensorRef(self.address, self.keys, "here", 0, 0, "any", ())
+
+    def take(self, value: Any) -> Any:
+        return self.lent[value.owner, value.key]
+
+    def free(self, keys: list[int]) -> None:
+        for key in keys:
+            self.lent.pop((self.address, key), None)
+
+
+@dataclass
+class Given:
+    """What one request left behind, in either runtime."""
+
+    outputs: dict[str, list[Any]]
+    finish_reason: str
+    counts: dict[str, int]
+    written: dict[str, int]
+    taken: dict[str, int]
+
+
+class Rig:
+    """One model, its conductor and its workers, and one request."""
+
+    def __init__(
+        self, model: Model, fakes: Mapping[str, object], ranks: Mapping[str, str], seed: int
+    ) -> None:
+        self.fakes = fakes
+        self.random = Random(seed)
+        self.lent: dict[tuple[str, int], Any] = {}
+        self.served = Served("toy", model, ranks)
+        self.conductor = ConductorState({"toy": self.served})
+        self.pools = {name: PagePool(64, 4) for name, part in model.spec.components.items() if part.kv}
+        self.workers = {
+            f"{rank}.1": self._worker(model, rank, ranks) for rank in dict.fromkeys(ranks.values())
+        }
+        self.flying: dict[str, deque[Work]] = {address: deque() for address in self.workers}
+        self.mail: dict[tuple[str, str], deque[m.Message]] = defaultdict(deque)
+        self.delivery = Delivery()
+        self.events: list[Chunk | Done | Failed] = []
+        self.given = Given(
+            {}, "", {}, dict.fromkeys(model.spec.streams, 0), dict.fromkeys(model.spec.streams, 0)
+        )
+        for address, worker in self.workers.items():
+            rank = address.removesuffix(".1")
+            pools = {name: m.PoolInfo(64, 4, 256) for name in worker.new_table}
+            self.conductor.hear(m.WorkerReady(rank, address, 1, {}, pools))
+        self._collect("conductor", self.conductor.outbox)
+
+    def _worker(self, model: Model, rank: str, ranks: Mapping[str, str]) -> WorkerState:
+        plans = Served("toy", model, ranks).plans
+        keys = {op.key for plan in plans.values() for op in plan.ops if ranks[op.component] == rank}
+        tables = {name: self._tables(pool) for name, pool in self.pools.items() if ranks[name] == rank}
+        return WorkerState(
+            address=f"{rank}.1",
+            model=type(model),
+            plans=plans,
+            ranks=ranks,
+            scheduler=Scheduler({key: Limits(rows=2, tokens=64) for key in keys}),
+            carrier=Lender(f"{rank}.1", self.lent),
+            read_options=lambda sent: sent,
+            new_table=tables,
+        )
+
+    @staticmethod
+    def _tables(pool: PagePool) -> Callable[[], PageTable]:
+        return lambda: PageTable(pool)
+
+    # --- one step after the other -----------------------------------------------------------------
+
+    def run(self, request: Request) -> Given:
+        parts = tuple(m.SentPart.of(part) for part in request.parts)
+        self.conductor.hear(
+            m.Submit(
+                CLIENT, 7, "toy", parts, request.outputs, request.options, request.seed, tuple(request.given)
+            )
+        )
+        self._collect("conductor", self.conductor.outbox)
+        self.given.outputs = {name: [] for name in request.outputs}
+        for _ in range(20_000):
+            steps = self._steps()
+            if not steps:
+                break
+            self.random.choice(steps)()
+        self._check_nothing_is_left()
+        return self.given
+
+    def _steps(self) -> list[Callable[[], None]]:
+        steps: list[Callable[[], None]] = []
+        for way, messages in self.mail.items():
+            if messages:
+                steps.append(lambda way=way: self._hear(way))
+        for address, worker in self.workers.items():
+            if worker.scheduler.waiting and len(self.flying[address]) < DEPTH:
+                steps.append(lambda address=address: self._choose(address))
+            if self.flying[address]:
+                steps.append(lambda address=address: self._finish(address))
+        return steps
+
+    def _hear(self, way: tuple[str, str]) -> None:
+        receiver, message = way[1], self.mail[way].popleft()
+        if receiver == CLIENT:
+            self._tell_client(message)
+        elif receiver == "conductor":
+            if isinstance(message, m.WalkEnded):
+                for stream, count in message.wrote.items():
+                    self.given.written[stream] += count
+            self.conductor.hear(message)
+            self._collect("conductor", self.conductor.outbox)
+        else:
+            self.workers[receiver].hear(message)
+            self._collect(receiver, self.workers[receiver].outbox)
+
+    def _tell_client(self, message: m.Message) -> None:
+        if isinstance(message, m.ServerState):
+            return
+        for event in self.delivery.hear(message):
+            self.events.append(event)
+            if isinstance(event, Chunk):
+                self.given.outputs[event.output] += [self.read(item) for item in event.items]
+            elif isinstance(event, Done):
+                self.given.finish_reason = event.ended.finish_reason
+                self.given.counts = event.ended.counts
+            else:
+                raise WalkFailed(event.fault.message)
+
+    def _choose(self, address: str) -> None:
+        work = self.workers[address].choose()
+        if work is None:
+            return
+        for call, piece in zip(work.calls, work.pieces, strict=True):
+            if call.branch.table is not None and call.op.keeps:
+                call.branch.table.reserve(piece)
+        self.flying[address].append(work)
+
+    def _finish(self, address: str) -> None:
+        worker, work = self.workers[address], self.flying[address].popleft()
+        for call, piece in zip(work.calls, work.pieces, strict=True):
+            alone = Work(work.key, [call], [piece])
+            try:
+                results = [self._compute(worker, call, piece)]
+            except Exception as error:
+                worker.broke(call, error)
+            else:
+                worker.finish(alone, results)
+        self._collect(address, worker.outbox)
+
+    def _compute(self, worker: WorkerState, call: Any, piece: int) -> RowResult:
+        row = worker.row(call, piece)
+        result = RowResult()
+        counts: dict[str, int] = {}
+        helping = call.helpings[0] if call.helpings else None
+        for stream, each in zip(call.op.reads, call.helpings, strict=True):
+            self.given.taken[stream] += each.fresh
+        table = row.branch.table
+        facts = SimpleNamespace(options=row.options, seed=row.key[0], counts=counts)
+        toy = ToyCall(
+            dict(row.values),
+            helping,
+            Branch(table.length if table is not None else 0, 0, row.branch.state),
+            call.op.branch,
+            row.turn,
+            None,
+            SimpleNamespace(live=facts, track=row.key[2], number=row.key[3]),
+        )
+        gave = getattr(self.fakes[call.op.component], call.op.method)(toy)
+        stop = toy._stop
+        result.gives = dict(gave or {}) if stop is None or stop.keep else {}
+        result.stop = stop
+        result.state = toy.state
+        result.counts = counts
+        return result
+
+    def _collect(self, sender: str, outbox: dict[str, list[m.Message]]) -> None:
+        for address, messages in outbox.items():
+            self.mail[sender, address] += messages
+        outbox.clear()
+
+    def read(self, value: Any) -> Any:
+        """What a value in a message stands for."""
+        if isinstance(value, m.TensorRef):
+            return self.lent[value.owner, value.key]
+        return value.data if isinstance(value, m.Blob) else value
+
+    def _check_nothing_is_left(self) -> None:
+        assert self.delivery.is_over, "nothing is left to do, but the request has not ended"
+        assert self.conductor.open_requests == 0
+        assert all(worker.open_requests == 0 for worker in self.workers.values())
+        assert {name: pool.held for name, pool in self.pools.items()} == dict.fromkeys(self.pools, 0)
+        assert not any(self.served.reserved.values())
+
+
+class Kept(Model):
+    """Keeps what its tracks were told."""
+
+    def setup(self) -> None:
+        self.heard: list[Any] = []
+
+    def keep(self, track: str, outcome: Outcome) -> None:
+        self.heard.append((track, outcome))
+
+
+def toy_walk(model: Model, fakes: Mapping[str, object], request: Request) -> Given:
+    result = ToyRuntime(model, fakes).run(request)
+    return Given(
+        outputs=result.outputs,
+        finish_reason=result.finish_reason,
+        counts=result.counts,
+        written={name: total.written for name, total in result.streams.items()},
+        taken={name: total.taken for name, total in result.streams.items()},
+    )
+
+
+def heard(model: Model) -> dict[str, list[Outcome]]:
+    """What each Walk of a track gave."""
+    told: dict[str, list[Outcome]] = defaultdict(list)
+    for name, outcome in getattr(model, "heard", ()):
+        told[name].append(outcome)
+    return told
+
+
+def same(
+    kind: type[Model],
+    fakes: Callable[[], Mapping[str, object]],
+    ranks: Mapping[str, str],
+    seed: int,
+    *,
+    parts: tuple[Part, ...] = (),
+    options: Mapping[str, Any] | None = None,
+    outputs: tuple[str, ...] | None = None,
+) -> Given:
+    """Walk it in both and compare; what came out."""
+    toy, real = kind(), kind()
+    request = toy.request(parts=parts, options={"seed": 3, **(options or {})}, outputs=outputs)
+    wanted = toy_walk(toy, fakes(), request)
+    got = Rig(real, fakes(), ranks, seed).run(request)
+    assert got == wanted
+    assert heard(real) == heard(toy)
+    return got
+
+
+def on(rank: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, f"toy.{rank}")
+
+
+few = settings(max_examples=30, deadline=None)
+seeds = st.integers(0, 10_000)
+
+# --- Orpheus -------------------------------------------------------------------------------------------
+
+
+class ColdOrpheus(Orpheus):
+    """Ready at once."""
+
+    def warm_up(self) -> None:  # type: ignore[override]
+        return None
+
+
+class Tokenizer:
+    def encode(self, call: ToyCall) -> dict[str, Any]:
+        return {"ids": [1, 2, 3], "length": 3}
+
+
+class Llama:
+    """Says ``length`` codes and then the end of speech."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        if call.turn == self.length:
+            call.stop("stop")
+        call.count("turns")
+        return {"ids": call.turn}
+
+
+class Snac:
+    """Gives back the sum of all codes so far, and counts frames; half a frame is not given."""
+
+    def decode(self, call: ToyCall) -> dict[str, Any]:
+        assert call.helping is not None
+        call.state = (call.state or ()) + tuple(call.helping.new)
+        call.count("codes", len(call.helping.new))
+        return {"pcm": "".join(f"{code} " for code in call.helping.new)}
+
+
+@pytest.mark.parametrize("snac", ["rank0", "rank1"])
+@few
+@given(seed=seeds, length=st.integers(0, 40), most=st.integers(1, 40))
+def test_orpheus_speaks_alike(snac: str, seed: int, length: int, most: int) -> None:
+    toy, real = ColdOrpheus(), ColdOrpheus()
+    request = toy.request(parts=[Part("text", "hello")], options={"max_tokens": most, "seed": 3})
+    fakes = {"tokenizer": Tokenizer(), "llama": Llama(length), "snac": Snac()}
+    wanted = toy_walk(toy, fakes, request)
+    ranks = on("host", "tokenizer") | on("rank0", "llama") | on(snac, "snac")
+    got = Rig(real, fakes, ranks, seed).run(request)
+    # how much is one helping depends on how far ahead the writer is; all of them together do not
+    for given_ in (got, wanted):
+        given_.outputs = {"speech": ["".join(given_.outputs["speech"])]}
+    assert got == wanted
+
+
+# --- a text loop with its detokeniser inside -----------------------------------------------------------
+
+
+class Chat(Kept):
+    @dataclass(frozen=True)
+    class Options(Model.Options):
+        most: int = 8
+
+    lm = Component("some.where:LM", kv=PagedKV())
+    detok = Component("some.where:Detok", state=True)
+    words = Output(Text())
+    chat = WalkGraph(
+        Node(lm, "read", takes="ids"),
+        Loop(
+            Node(lm, "next", takes="token", gives="token"),
+            Node(detok, "decode", takes="token", gives="text", to=words),
+            carry="token",
+            times="most",
+            collect={"tokens": "token"},
+        ),
+    )
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.lm: (8, request.options.most)}
+
+    @track
+    def chatting(self, request: Request, prepared: Outcome) -> Track:
+        first = yield self.chat(ids=[5, 6, 7], token=0, most=request.options.most)
+        self.keep("chatting", first)
+        again = yield self.chat(ids=first["tokens"] or [1], token=first["token"], most=2)
+        self.keep("chatting", again)
+        return first.finish_reason
+
+
+class LM:
+    """Counts up and says stop at ``last``; its cache's length goes into what it counts."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def read(self, call: ToyCall) -> None:
+        call.count("read", call.length)
+
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        if call["token"] == self.last:
+            call.stop("stop")
+        call.count("lengths", call.length)
+        return {"token": call["token"] + 1}
+
+
+class Detok:
+    """Holds back every odd token, as if it were half a character."""
+
+    def decode(self, call: ToyCall) -> dict[str, Any]:
+        held = (call.state or "") + f"{call['token']},"
+        is_whole = call["token"] % 2 == 0
+        call.state = "" if is_whole else held
+        return {"text": held if is_whole else None}
+
+
+@few
+@given(seed=seeds, last=st.integers(0, 12), most=st.integers(1, 9))
+def test_a_text_loop_with_its_detokeniser_inside_writes_alike(seed: int, last: int, most: int) -> None:
+    same(
+        Chat,
+        lambda: {"lm": LM(last), "detok": Detok()},
+        on("rank0", "lm", "detok"),
+        seed,
+        options={"most": most},
+    )
+
+
+@few
+@given(seed=seeds)
+def test_a_text_of_no_turns_is_written_alike(seed: int) -> None:
+    same(
+        Chat, lambda: {"lm": LM(99), "detok": Detok()}, on("rank0", "lm", "detok"), seed, options={"most": 0}
+    )
+
+
+class StopString(Detok):
+    def decode(self, call: ToyCall) -> dict[str, Any]:
+        if call["token"] == 4:
+            call.stop("stop_string")
+        return super().decode(call)
+
+
+class ChatOnce(Chat):
+    @track
+    def chatting(self, request: Request, prepared: Outcome) -> Track:
+        chat = yield self.chat(ids=[5, 6, 7], token=0, most=request.options.most)
+        self.keep("chatting", chat)
+        return chat.finish_reason
+
+
+class QuietLM(LM):
+    """Counts nothing: how far it runs ahead of a stop that it has not heard of is a matter of time."""
+
+    def read(self, call: ToyCall) -> None: ...
+
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        return {"token": call["token"] + 1}
+
+
+@few
+@given(seed=seeds)
+def test_a_stop_string_found_by_the_detokeniser_ends_the_text_alike(seed: int) -> None:
+    same(ChatOnce, lambda: {"lm": QuietLM(99), "detok": StopString()}, on("rank0", "lm", "detok"), seed)
+
+
+# --- an image loop with guidance -----------------------------------------------------------------------
+
+
+class Paint(Kept):
+    llm = Component("some.where:LLM", kv=PagedKV(branches=("no_text", "no_image")))
+    solver = Component("some.where:Solver")
+    image = Output(Text())
+
+    read = WalkGraph(Node(llm, "read", takes="ids"))
+    denoise = WalkGraph(
+        Node(solver, "noise", gives="latents"),
+        Loop(
+            Parallel(
+                Node(llm, "full", takes=("latents", "t"), gives="full", keeps=False),
+                Node(
+                    llm,
+                    "no_text",
+                    takes=("latents", "t"),
+                    gives="no_text",
+                    keeps=False,
+                    branch="no_text",
+                    when="guided",
+                ),
+                Node(
+                    llm,
+                    "no_image",
+                    takes=("latents", "t"),
+                    gives="no_image",
+                    keeps=False,
+                    branch="no_image",
+                    when="guided",
+                ),
+            ),
+            Node(solver, "step", takes=("latents", "t", "full", "no_text", "no_image"), gives="latents"),
+            each={"t": "timesteps", "guided": "guidance"},
+            carry="latents",
+        ),
+        Node(solver, "decode", takes="latents", gives="pixels", to=image),
+    )
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.llm: (10, 10)}
+
+    @track
+    def drawing(self, request: Request, prepared: Outcome) -> Track:
+        yield self.read(ids=[1, 2, 3])
+        yield Fork(self.llm, "main", to="no_text")
+        yield self.read(ids=[4, 5])
+        yield Fork(self.llm, "main", to="no_image")
+        drawn = yield self.denoise(timesteps=[9, 5, 1], guidance=[True, False, True])
+        self.keep("drawing", drawn)
+        yield self.read(ids=drawn["latents"])
+        return drawn.finish_reason
+
+
+class LLM:
+    def read(self, call: ToyCall) -> None:
+        call.count("read", call.length)
+
+    def full(self, call: ToyCall) -> dict[str, Any]:
+        return {"full": [call.length, call["t"]]}
+
+    def no_text(self, call: ToyCall) -> dict[str, Any]:
+        return {"no_text": [call.length, call["t"]]}
+
+    def no_image(self, call: ToyCall) -> dict[str, Any]:
+        return {"no_image": [call.length, call["t"]]}
+
+
+class Solver:
+    def noise(self, call: ToyCall) -> dict[str, Any]:
+        return {"latents": [0]}
+
+    def step(self, call: ToyCall) -> dict[str, Any]:
+        return {
+            "latents": [
+                *call["latents"],
+                *call["full"],
+                *(call["no_text"] or [-1]),
+                *(call["no_image"] or [-1]),
+            ]
+        }
+
+    def decode(self, call: ToyCall) -> dict[str, Any]:
+        return {"pixels": repr(call["latents"])}
+
+
+@few
+@given(seed=seeds)
+def test_an_image_loop_with_guidance_and_forks_draws_alike(seed: int) -> None:
+    given_ = same(Paint, lambda: {"llm": LLM(), "solver": Solver()}, on("rank0", "llm", "solver"), seed)
+    assert given_.outputs["image"] == [repr([0, 5, 9, 3, 9, 5, 9, 5, 5, -1, -1, 5, 1, 3, 1, 5, 1])]
+
+
+# --- two tracks over streams ---------------------------------------------------------------------------
+
+
+class Pipe(Kept):
+    @dataclass(frozen=True)
+    class Options(Model.Options):
+        most: int = 8
+        enough: int = 99
+
+    a = Component("some.where:A", kv=PagedKV())
+    b = Component("some.where:B", state=True)
+    items = Stream(Fixed(2), limit=3)
+    words = Output(Text())
+    write = WalkGraph(Loop(Node(a, "next", takes="n", gives="n", to=items), carry="n", times="most"))
+    read = WalkGraph(Loop(Node(b, "read", takes=items, gives="text", to=words)))
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.a: (0, 40)}
+
+    @track(writes=items)
+    def writing(self, request: Request, prepared: Outcome) -> Track:
+        n = 0
+        for _ in range(2):
+            wrote = yield self.write(n=n, most=request.options.most)
+            self.keep("writing", wrote)
+            n = wrote["n"]
+        return None
+
+    @track
+    def reading(self, request: Request, prepared: Outcome) -> Track:
+        read = yield self.read()
+        self.keep("reading", read)
+        return read.ended_by
+
+
+class Counter:
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        return {"n": call["n"] + 1}
+
+
+class Reader:
+    """Says the same whether the end comes with the last items or behind them: that is a matter of time."""
+
+    def read(self, call: ToyCall) -> dict[str, Any] | None:
+        assert call.helping is not None
+        if not call.helping.new:
+            call.stop("stream")
+            return None
+        call.state = (call.state or 0) + len(call.helping.new)
+        if call.turn == call.options.enough:
+            call.stop("enough", keep=True)
+        return {"text": f"{call.state}: {list(call.helping.new)}"}
+
+
+@pytest.mark.parametrize("reader", ["rank0", "rank1"])
+@few
+@given(seed=seeds, most=st.integers(0, 9), enough=st.sampled_from([0, 1, 99]))
+def test_two_tracks_over_a_narrow_stream_hand_over_alike(
+    reader: str, seed: int, most: int, enough: int
+) -> None:
+    same(
+        Pipe,
+        lambda: {"a": Counter(), "b": Reader()},
+        on("rank0", "a") | on(reader, "b"),
+        seed,
+        options={"most": most, "enough": enough},
+    )
+
+
+class Talk(Kept):
+    """A thinker, a talker with a loop in its loop, and a codec."""
+
+    thinker = Component("some.where:Thinker", kv=PagedKV())
+    talker = Component("some.where:Talker", kv=PagedKV())
+    codec = Component("some.where:Codec", state=True)
+    hiddens = Stream(limit=2)
+    codes = Stream(Fixed(4))
+    speech = Output(Text())
+    think = WalkGraph(
+        Loop(
+            Node(thinker, "next", takes="n", gives=("n", "hidden"), to={"hidden": hiddens}),
+            carry="n",
+            times=5,
+        )
+    )
+    talk = WalkGraph(
+        Loop(
+            Node(talker, "next", takes=("code", hiddens), gives="code"),
+            Loop(Node(talker, "residual", takes="code", gives="code", to=codes), carry="code", times=3),
+            carry="code",
+        )
+    )
+    vocode = WalkGraph(Loop(Node(codec, "decode", takes=codes, gives="pcm", to=speech)))
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.thinker: (0, 10), self.talker: (0, 60)}
+
+    @track(writes=hiddens)
+    def thinking(self, request: Request, prepared: Outcome) -> Track:
+        self.keep("thinking", (yield self.think(n=0)))
+        return None
+
+    @track(writes=codes)
+    def talking(self, request: Request, prepared: Outcome) -> Track:
+        self.keep("talking", (yield self.talk(code=0)))
+        return None
+
+    @track
+    def sounding(self, request: Request, prepared: Outcome) -> Track:
+        self.keep("sounding", (yield self.vocode()))
+        return "spoken"
+
+
+class Thinker:
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        return {"n": call["n"] + 1, "hidden": 10 * call["n"]}
+
+
+class Talker:
+    def next(self, call: ToyCall) -> dict[str, Any] | None:
+        assert call.helping is not None
+        if not call.helping.new:  # the end came by itself: nothing to say about it
+            call.stop("stream")
+            return None
+        call.tokens = 1
+        return {"code": call["code"] + sum(call.helping.new)}
+
+    def residual(self, call: ToyCall) -> dict[str, Any]:
+        return {"code": call["code"] + 1}
+
+
+class Codec:
+    def decode(self, call: ToyCall) -> dict[str, Any] | None:
+        assert call.helping is not None
+        if not call.helping.new:
+            call.stop("stream")
+            return None
+        return {"pcm": f"{list(call.helping.new)}"}
+
+
+@few
+@given(
+    seed=seeds,
+    where=st.sampled_from([("rank0",) * 3, ("rank0", "rank1", "rank1"), ("rank0", "rank1", "rank2")]),
+)
+def test_a_thinker_and_a_talker_speak_alike(seed: int, where: tuple[str, str, str]) -> None:
+    ranks = on(where[0], "thinker") | on(where[1], "talker") | on(where[2], "codec")
+    same(Talk, lambda: {"thinker": Thinker(), "talker": Talker(), "codec": Codec()}, ranks, seed)
+
+
+# --- a Walk that fails ---------------------------------------------------------------------------------
+
+
+class Careful(Kept):
+    a = Component("some.where:A", kv=PagedKV())
+    words = Output(Text())
+    go = WalkGraph(Loop(Node(a, "next", takes="n", gives="n", to=words), carry="n", times="most"))
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.a: (0, 40)}
+
+    @track
+    def going(self, request: Request, prepared: Outcome) -> Track:
+        try:
+            yield self.go(n=0, most=9)
+        except WalkFailed:
+            self.keep("going", (yield self.go(n=100, most=2)))
+            return "recovered"
+        return None
+
+
+class Fragile:
+    def next(self, call: ToyCall) -> dict[str, Any]:
+        if call["n"] == 3:
+            raise ValueError("three is too many")
+        return {"n": call["n"] + 1}
+
+
+@few
+@given(seed=seeds)
+def test_a_track_that_takes_a_failure_goes_on_alike(seed: int) -> None:
+    given_ = same(Careful, lambda: {"a": Fragile()}, on("rank0", "a"), seed)
+    assert given_.outputs["words"] == [1, 2, 3, 101, 102]
+    assert given_.finish_reason == "recovered"

@@ -1,0 +1,234 @@
+"""The worker's loop, one batch deep: what it hears, submits, finishes and says, in which order."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from walkserve import messages as m
+from walkserve.engine.rows import Row, RowResult
+from walkserve.worker.loop import WorkerLoop
+
+RANK0 = "pipe.rank0"
+CLIENT = "http"
+Bench = Callable[..., Any]
+
+
+class Blocked(Exception):
+    """The loop waits for a message, and there is none."""
+
+
+class Post:
+    """A mailbox whose messages a test gives, and that keeps what was sent."""
+
+    address = f"{RANK0}.1"
+
+    def __init__(self, *frames: list[m.Message]) -> None:
+        self.frames = list(frames)
+        self.sent: list[tuple[str, m.Message]] = []
+
+    def receive(self, timeout_s: float | None = None) -> list[m.Message]:
+        if self.frames:
+            return self.frames.pop(0)
+        if timeout_s is None:
+            raise Blocked
+        return []
+
+    def send(self, to: str, messages: Sequence[m.Message]) -> None:
+        self.sent += [(to, message) for message in messages]
+
+
+class Device:
+    """An engine that answers ``n + 1``; a batch is done after it was asked ``slow`` times whether it is."""
+
+    def __init__(self, slow: int = 0) -> None:
+        self.slow = slow
+        self.log: list[str] = []
+        self.broken: set[int] = set()  # values that no batch survives
+        self.is_late = False  # a batch breaks when it is finished, not when it is submitted
+
+    def submit(self, key: tuple[str, str], rows: Sequence[Row]) -> Any:
+        values = [row.values["n"] for row in rows]
+        self.log.append(f"submit {values}")
+        if not self.is_late:
+            self.check(values)
+        for row in rows:
+            if row.branch.table is not None:
+                row.branch.table.reserve(row.tokens)
+        return Batch(self, values)
+
+    def check(self, values: list[int]) -> None:
+        if guilty := self.broken & set(values):
+            raise ValueError(f"{guilty} cannot be computed")
+
+
+class Batch:
+    def __init__(self, device: Device, values: list[int]) -> None:
+        self.device = device
+        self.values = values
+        self.asked = 0
+
+    def is_ready(self) -> bool:
+        self.asked += 1
+        return self.asked > self.device.slow
+
+    def finish(self) -> list[RowResult]:
+        self.device.log.append(f"finish {self.values}")
+        self.device.check(self.values)
+        return [RowResult({"n": value + 1}) for value in self.values]
+
+
+def start(number: int, n: int, most: int) -> list[m.Message]:
+    return [
+        m.OpenRequest(number, CLIENT, number + 100, None, 3, ("words",)),
+        m.StartWalk(number, "saying", 0, "say", {"n": n, "most": most}),
+    ]
+
+
+def loop(bench: Bench, device: Device, post: Post, *, rows: int = 4) -> WorkerLoop:
+    worker = bench(RANK0, rows=rows)
+    worker.state.read_options = lambda sent: sent
+    return WorkerLoop(worker.state, device, post)  # type: ignore[arg-type]
+
+
+def items(post: Post) -> dict[int, list[Any]]:
+    """By the client's tag, what it was sent."""
+    found: dict[int, list[Any]] = {}
+    for to, message in post.sent:
+        if to == CLIENT and isinstance(message, m.Emitted):
+            found.setdefault(message.tag, []).extend(message.items)
+    return found
+
+
+def test_a_result_that_is_ready_is_finished_before_the_next_batch_is_chosen(bench: Bench) -> None:
+    device, post = Device(), Post()
+    worker = loop(bench, device, post)
+    worker.turn(start(0, 0, 3))
+    for _ in range(3):
+        worker.turn([])
+    assert device.log == ["submit [0]", "finish [0]", "submit [1]", "finish [1]", "submit [2]", "finish [2]"]
+
+
+def test_the_next_batch_is_submitted_before_the_last_is_finished(bench: Bench) -> None:
+    device, post = Device(slow=99), Post()
+    worker = loop(bench, device, post, rows=1)
+    worker.turn([*start(0, 0, 2), *start(1, 10, 2)])
+    assert device.log == ["submit [0]"]
+    worker.turn([])
+    assert device.log[1:] == ["submit [10]", "finish [0]"]
+    worker.turn([])
+    assert device.log[3:] == ["submit [1]", "finish [10]"]
+    worker.turn([])
+    assert device.log[5:] == ["submit [11]", "finish [1]"]
+    worker.turn([])
+    assert device.log[7:] == ["finish [11]"]
+
+
+def test_it_is_never_more_than_one_batch_deep(bench: Bench) -> None:
+    device, post = Device(slow=99), Post()
+    worker = loop(bench, device, post, rows=1)
+    worker.turn([message for number in range(5) for message in start(number, 10 * number, 2)])
+    for _ in range(12):
+        assert len(worker.submitted) <= 1
+        worker.turn([])
+    assert len([one for one in device.log if one.startswith("submit")]) == 10
+
+
+def test_where_nothing_else_can_run_it_waits_for_the_batch_it_has(bench: Bench) -> None:
+    device, post = Device(slow=99), Post()
+    worker = loop(bench, device, post)
+    worker.turn(start(0, 0, 1))
+    worker.turn([])
+    assert device.log == ["submit [0]", "finish [0]"]
+
+
+@pytest.mark.parametrize("slow", [0, 1, 99])
+def test_every_request_is_answered_alike_however_late_results_are(bench: Bench, slow: int) -> None:
+    device, post = Device(slow), Post()
+    worker = loop(bench, device, post, rows=2)
+    worker.turn([message for number in range(3) for message in start(number, 10 * number, 3)])
+    for _ in range(40):
+        worker.turn([])
+    assert items(post) == {100: [1, 2, 3], 101: [11, 12, 13], 102: [21, 22, 23]}
+    assert sum(isinstance(message, m.WalkEnded) for _, message in post.sent) == 3
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_batch_that_raises_is_run_again_row_by_row_and_only_the_guilty_fail(
+    bench: Bench, is_late: bool
+) -> None:
+    device, post = Device(), Post()
+    device.broken, device.is_late = {10}, is_late
+    worker = loop(bench, device, post)
+    worker.turn([message for number in range(3) for message in start(number, 10 * number, 1)])
+    for _ in range(3):
+        worker.turn([])
+    assert items(post) == {100: [1], 102: [21]}
+    assert [message.number for _, message in post.sent if isinstance(message, m.WalkBroke)] == [1]
+    assert [one for one in device.log if one.startswith("submit")] == [
+        "submit [0, 10, 20]", "submit [0]", "submit [10]", "submit [20]",
+    ]  # fmt: skip
+
+
+def test_a_single_row_that_raises_is_not_run_again(bench: Bench) -> None:
+    device, post = Device(), Post()
+    device.broken = {0}
+    worker = loop(bench, device, post)
+    worker.turn(start(0, 0, 1))
+    worker.turn([])
+    assert device.log == ["submit [0]"]
+    assert [type(message) for _, message in post.sent] == [m.WalkBroke]
+
+
+def test_a_request_closed_in_flight_is_released_when_its_batch_is_back(bench: Bench) -> None:
+    device, post = Device(slow=99), Post()
+    worker = loop(bench, device, post)
+    worker.turn(start(0, 0, 5))
+    worker.turn([m.CloseRequest(0)])
+    worker.turn([])
+    assert post.sent == [("conductor", m.RequestClosed(0, RANK0, f"{RANK0}.1"))]
+    assert worker.state.open_requests == 0
+
+
+def test_what_is_said_to_one_receiver_in_one_round_is_one_frame(bench: Bench) -> None:
+    frames: list[tuple[str, int]] = []
+
+    class Frames(Post):
+        def send(self, to: str, messages: Sequence[m.Message]) -> None:
+            frames.append((to, len(messages)))
+
+    worker = loop(bench, Device(), Frames())
+    worker.turn([message for number in range(3) for message in start(number, 0, 1)])
+    worker.turn([])
+    assert sorted(frames) == [("conductor", 3), (CLIENT, 3)]
+
+
+def test_it_runs_until_it_is_told_to_stop(bench: Bench) -> None:
+    device, post = Device(), Post(start(0, 0, 2), [], [], [m.StopWorker()])
+    loop(bench, device, post).run()
+    assert items(post) == {100: [1, 2]}
+
+
+def test_an_idle_loop_waits_for_a_message(bench: Bench) -> None:
+    device, post = Device(), Post(start(0, 0, 2))
+    with pytest.raises(Blocked):
+        loop(bench, device, post).run()
+    assert items(post) == {100: [1, 2]}
+    assert any(isinstance(message, m.WalkEnded) for _, message in post.sent)
+
+
+def test_everything_is_said_before_it_waits_also_when_results_are_late(bench: Bench) -> None:
+    device, post = Device(slow=99), Post(start(0, 0, 2))
+    with pytest.raises(Blocked):
+        loop(bench, device, post).run()
+    assert items(post) == {100: [1, 2]}
+    assert any(isinstance(message, m.WalkEnded) for _, message in post.sent)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_failure_is_said_before_it_waits(bench: Bench, is_late: bool) -> None:
+    device, post = Device(slow=99 if is_late else 0), Post(start(0, 0, 2))
+    device.broken, device.is_late = {0}, is_late
+    with pytest.raises(Blocked):
+        loop(bench, device, post).run()
+    assert [type(message) for _, message in post.sent] == [m.WalkBroke]
