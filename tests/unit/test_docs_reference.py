@@ -1,0 +1,166 @@
+"""The reference pages say all there is: commands, routes, names and options; links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import walkserve
+import walkserve_sdk
+from walk_plugin_orpheus import Orpheus
+from walkserve.cli import COMMANDS
+from walkserve.http.app import create_app
+from walkserve.http.callers import Caller
+from walkserve.http.speech import SpeechBody
+from walkserve_sdk.requests import option_paths
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") or part in ("build", "dist") for part in path.relative_to(ROOT).parts)
+)
+
+
+def _page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def _section(page: str, heading: str) -> str:
+    """From the heading that begins with this to the next of its level."""
+    lines = page.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(heading))
+    level = heading.split(" ")[0] + " "
+    stop = next((n for n in range(start + 1, len(lines)) if lines[n].startswith(level)), len(lines))
+    return "\n".join(lines[start:stop])
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Tables: what stands in the first column's code -> the second column."""
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]*) \|", text, re.M)
+    return {name: second.strip() for first, second in rows for name in re.findall(r"`([^`]+)`", first)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_every_flag_is_in_the_reference(command):
+    section = _section(_page("reference/cli.md"), f"## `walkserve {command}")
+    flags = {flag for each in import_module(COMMANDS[command]).command.params for flag in each.opts}
+    flags = {flag for flag in flags if flag.startswith("--")}
+    told = set(re.findall(r"`(--[a-z-]+)", section))
+    assert told == flags
+
+
+class _NoPost:
+    """A mailbox for an application that is only looked at."""
+
+    def send(self, to, messages): ...
+
+    async def receive(self):
+        return []
+
+    def forget(self, to): ...
+
+
+def test_every_route_is_in_the_reference_and_no_other():
+    app = create_app(Caller(_NoPost()), {})
+    routes = {
+        f"{method} {re.sub(r':[a-z]+}', '}', route.path)}"
+        for route in app.routes
+        for method in route.methods - {"OPTIONS", "HEAD"}
+        if not route.path.startswith("/schema")
+    }
+    told = {name for name in _rows(_page("reference/http.md")) if name.startswith(("GET /", "POST /"))}
+    assert told == routes
+
+
+def test_every_field_of_a_speech_request_is_in_the_reference():
+    told = _rows(_section(_page("reference/http.md"), "## `POST /v1/audio/speech`"))
+    assert set(SpeechBody.__struct_fields__) <= set(told)
+
+
+@pytest.mark.parametrize("page", ["docs/reference/http.md", "README.md"])
+def test_every_option_of_orpheus_is_told_with_its_default(page):
+    text = (ROOT / page).read_text()
+    table = text[text.index("options of Orpheus**") :]
+    told = _rows(table.split("\n\n")[1])
+    defaults = dict(_defaults(Orpheus.Options()))
+    assert set(told) == set(defaults)
+    for name, value in defaults.items():
+        said = told[name].split(",")[0].split(" ")[0].strip("`")
+        assert said == ("drawn" if value is None else json.dumps(value).removesuffix(".0")), name
+
+
+def _defaults(options) -> Iterator[tuple[str, object]]:
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if is_dataclass(value):
+            yield from _defaults(value)
+        else:
+            yield item.name, value
+
+
+def test_the_long_names_of_options_are_in_the_reference():
+    page = _page("reference/http.md")
+    assert [name for name in option_paths(Orpheus.Options) if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("module", ["walkserve_sdk", "walkserve_sdk.nn", "walkserve_sdk.testing"])
+def test_every_exported_name_is_in_the_authoring_reference(module):
+    page = _page("reference/authoring.md")
+    page = page if module == "walkserve_sdk" else _section(page, f"## `{module}`")
+    told = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", page, re.M) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert set(import_module(module).__all__) <= told
+
+
+def test_what_the_authoring_reference_lists_as_attributes_exists():
+    page = _page("reference/authoring.md")
+    overridden = re.findall(r"^\| `(\w+)\(", _section(page, "## A family"), re.M)
+    assert overridden
+    assert [name for name in overridden if not hasattr(walkserve_sdk.Model, name)] == []
+
+
+def test_every_file_of_the_server_is_in_the_architecture():
+    page = _page("explanation/architecture.md")
+    source = Path(walkserve.__file__).parent
+    files = {path.name for path in source.rglob("*.py") if not path.name.startswith("__")}
+    commands = {path.name for path in (source / "cli").glob("*.py")}
+    attention = {path.name for path in (source / "engine/attention").glob("*.py")}
+    assert sorted(name for name in files - commands - attention if f"`{name}`" not in page) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/architecture.md"])
+def test_files_that_are_named_with_their_folder_exist(page):
+    source = Path(walkserve.__file__).parent
+    folders = "|".join(path.name for path in source.iterdir() if path.is_dir())
+    named = re.findall(rf"`((?:{folders})/[\w/]+\.py)`", (ROOT / page).read_text())
+    assert named
+    assert [name for name in named if not (source / name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.exists() or (anchor and anchor not in _anchors(path)):
+            broken.append(target)
+    assert broken == []
+
+
+def _anchors(path: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
