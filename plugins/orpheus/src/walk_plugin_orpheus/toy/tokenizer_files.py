@@ -1,9 +1,9 @@
-"""The toy's tokeniser: a text is its UTF-8 bytes, and the markers keep the names and order of the published one.
+"""The toy's tokeniser: a text is its UTF-8 bytes, and markers have the published names and order.
 
-    0 … 255     the bytes
-    256         <|eot_id|>, end of text
-    257, 258    never used; with them the vocabulary has 768 rows
-    259 + k     <custom_token_k>, k = 0 … 508
+0 … 255     the bytes
+256         <|eot_id|>, end of text
+257, 258    never used; with them the vocabulary has 768 rows
+259 + k     <custom_token_k>, k = 0 … 508
 """
 
 import json
@@ -14,8 +14,9 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-END_OF_TEXT = "<|eot_id|>"
+END_OF_TEXT, END_OF_TEXT_ID = "<|eot_id|>", 256
 CUSTOM_TOKENS = 509
+VOCABULARY = 768
 VOICES = ("tara", "leo")
 
 
@@ -35,16 +36,23 @@ def write_tokenizer(folder: Path) -> None:
 
 def byte_tokenizer() -> Tokenizer:
     """Byte-level BPE without a single merge, so that the id of a byte is the byte."""
-    tokenizer = Tokenizer(BPE(vocab={character: byte for byte, character in enumerate(_byte_characters())}, merges=[]))
+    tokenizer = Tokenizer(
+        BPE(vocab={character: byte for byte, character in enumerate(_byte_characters())}, merges=[])
+    )
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = ByteLevelDecoder()
-    markers = (END_OF_TEXT, "<unused_0>", "<unused_1>", *(f"<custom_token_{k}>" for k in range(CUSTOM_TOKENS)))
+    markers = (
+        END_OF_TEXT,
+        "<unused_0>",
+        "<unused_1>",
+        *(f"<custom_token_{k}>" for k in range(CUSTOM_TOKENS)),
+    )
     tokenizer.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     return tokenizer
 
 
 def _byte_characters() -> list[str]:
-    """The character that byte-level BPE writes for each byte (Radford et al. 2019, GPT-2's ``bytes_to_unicode``).
+    """The character that byte-level BPE has for each byte (Radford et al. 2019, GPT-2's encoder).
 
     A byte that prints as Latin-1 is its own character; the others are, in order, those from U+0100 on.
     """
