@@ -78,6 +78,22 @@ def test_a_name_both_carried_and_taken_turn_by_turn(llm: Component) -> None:
     )
 
 
+def test_an_each_that_nothing_takes(vae: Component) -> None:
+    loop = Loop(Node(vae, "sing", takes="pich", gives="pcm"), each={"pitch": "pitches"})
+    assert graph_refusal(loop, vae=vae) == (
+        "Toy.go: each= gives the loop 'pitch' but nothing in it takes it; did you mean 'pich'?"
+    )
+    loop = Loop(Node(vae, "sing", when="sings"), each={"sings": "singing"})  # a when is a taker
+    type("Toy", (Model,), {"vae": vae, "go": WalkGraph(loop)})
+
+
+def test_an_over_that_nothing_takes(vae: Component) -> None:
+    fan = Fan(Node(vae, "look", takes="crop", gives="seen"), over={"crops": "all_crops"})
+    assert graph_refusal(fan, vae=vae) == (
+        "Toy.go: over= gives the Fan 'crops' but nothing in it takes it; did you mean 'crop'?"
+    )
+
+
 def test_a_first_turn_that_takes_before_anything_has_given(llm: Component) -> None:
     loop = Loop(Node(llm, "next", takes="ids", gives="ids"), times=3)
     assert graph_refusal(loop, llm=llm) == (
@@ -351,6 +367,22 @@ def test_a_method_of_something_else_is_no_walk() -> None:
 
     encode, decode = WalkGraph(Node(tokenizer, "encode", takes="text")), WalkGraph(Node(llm, "decode"))
     type("Toy", (Model,), dict(tokenizer=tokenizer, llm=llm, encode=encode, decode=decode, prepare=prepare))
+
+
+def test_a_graph_that_nobody_asks_for(vae: Component) -> None:
+    members = {"vae": vae, "go": WalkGraph(Node(vae, "a"))}
+    assert refusal(**members, resting=track(rests)) == (
+        "Toy.go: neither a track nor prepare asks for this graph; yield self.go(...) in a track, or delete it"
+    )
+    base = type("Base", (Model,), members)  # without tracks: a base for others
+    type("Toy", (base,), {"resting": track(rests)})  # what it inherits, it may leave
+
+
+def test_an_output_that_nothing_writes(vae: Component) -> None:
+    members = {"vae": vae, "read": WalkGraph(Node(vae, "a")), "words": Output(Text())}
+    assert refusal(**members, reading=track(reads)) == (
+        "Toy.words: no node writes this output; write to=words on one, or delete it"
+    )
 
 
 def test_a_stream_that_no_track_reads() -> None:

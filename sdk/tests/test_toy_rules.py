@@ -276,7 +276,7 @@ def test_a_walk_of_another_model_is_refused() -> None:
 
         @track
         def looking(self, request: Request, prepared: Outcome) -> Track:
-            yield One.go(n=1)
+            yield One.go(n=1) if prepared is not None else self.other()
             return None
 
     with pytest.raises(DeclarationError, match="Other.looking: it walks WalkGraph\\('go'\\), which is not"):
@@ -419,7 +419,7 @@ class Stuck(Model):
         )
     )
     read_first = WalkGraph(Loop(Node(a, "first", takes=first)))
-    read_second = WalkGraph(Loop(Node(a, "second", takes=second)))
+    read_second = WalkGraph(Loop(Node(a, "second", takes=second, gives="word", to=words)))
     closed: list[str]
 
     def setup(self) -> None:

@@ -163,6 +163,15 @@ def test_a_folder_that_lacks_files_is_answered_with_all_it_must_hold(tmp_path: P
     )
 
 
+def test_a_folder_that_holds_nothing_of_it_is_answered_with_the_list_once(tmp_path: Path) -> None:
+    with pytest.raises(LoadError) as error:
+        resolve_checkpoint(parse_model_name(f"hum={tmp_path}"), Hummer)
+    assert str(error.value) == (
+        f"hum: the folder {tmp_path} is no checkpoint of this family: it holds none of "
+        "*.json, *.safetensors, codec/config.json, codec/weights.bin"
+    )
+
+
 @pytest.mark.parametrize("checkpoint", ["./nope", "/nope/x", "~/nope", "nope", "a/b/c", "a/b@", "a/b@c@d"])
 def test_what_is_neither_folder_nor_hub_id_is_refused(checkpoint: str, hub: FakeHub) -> None:
     with pytest.raises(LoadError, match="there is no such folder, and a hub id has the form owner/name"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -144,6 +145,18 @@ def test_files_that_are_named_with_their_folder_exist(page):
     named = re.findall(rf"`((?:{folders})/[\w/]+\.py)`", (ROOT / page).read_text())
     assert named
     assert [name for name in named if not (source / name).is_file()] == []
+
+
+def test_the_layers_that_contributors_are_told_are_those_that_hold():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    source = Path(walkserve.__file__).parent
+    there = [
+        [name for name in re.findall(r"\w+", layer) if list(source.glob(f"{name}*"))] for layer in layers
+    ]
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    block = page[page.index("imports go downwards only:") :].split("\n\n")[1]
+    assert [line.strip().split(", ") for line in block.splitlines()] == there
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

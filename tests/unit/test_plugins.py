@@ -48,6 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         descriptor: object = None,
         version: str = "1.0",
         has_metadata: bool = True,
+        place: str = "extra_metadata/walkserve.json",
     ) -> None:
         package = distribution.replace("-", "_")
         info = tmp_path / f"{package}-{version}.dist-info"
@@ -59,9 +60,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         lines = points if isinstance(points, str) else "".join(f"{k} = {v}\n" for k, v in points.items())
         (info / "entry_points.txt").write_text(f"[walkserve.models]\n{lines}")
         if descriptor is not None:
-            (info / "extra_metadata").mkdir()
+            (info / place).parent.mkdir(exist_ok=True)
             text = descriptor if isinstance(descriptor, str) else json.dumps(descriptor)
-            (info / "extra_metadata" / "walkserve.json").write_text(text)
+            (info / place).write_text(text)
         if source is not None:
             (tmp_path / package).mkdir()
             (tmp_path / package / "__init__.py").write_text(source)
@@ -94,6 +95,12 @@ def test_a_descriptor_describes_a_model_that_is_never_imported(install: Install)
         version="1.0",
     )
     assert "walk_plugin_hum" not in sys.modules
+
+
+def test_a_descriptor_may_lie_directly_in_the_dist_info_folder(install: Install) -> None:
+    descriptor = {"api": 1, "models": {"hum": {"summary": "It hums"}}}
+    install("walk-plugin-hum", {"hum": "hum:Hum"}, descriptor=descriptor, place="walkserve.json")
+    assert listed("hum").summary == "It hums"
 
 
 def test_a_model_without_a_descriptor_is_listed_by_its_name(install: Install) -> None:

@@ -106,6 +106,11 @@ def _folders(name: ModelName, family: type[Model], folder: Path) -> dict[str, Pa
     below = {part: "" if part == MAIN else f"{part}/" for part in parts}
     needed = [below[part] + pattern for part, hub in parts.items() for pattern in hub.files]
     missing = _unmatched(folder, needed)
+    if missing and missing == needed:
+        raise LoadError(
+            f"{name.served}: the folder {folder} is no checkpoint of this family: "
+            f"it holds none of {', '.join(needed)}"
+        )
     if missing:
         raise LoadError(
             f"{name.served}: the folder {folder} must hold {', '.join(needed)}; it lacks {', '.join(missing)}"

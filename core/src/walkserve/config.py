@@ -19,11 +19,12 @@ class ModelConfig(Struct, frozen=True):
         folders: Part of the checkpoint -> folder on this machine.
         ranks: Component -> name of the worker that holds it, ``orpheus.host`` or ``orpheus.rank0``.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
-        dtype: ``"float32"``, ``"bfloat16"`` or ``"auto"``: float32 on a CPU, the checkpoint's own on a GPU.
+        dtype: ``"float32"``, ``"bfloat16"`` or ``"auto"``: float32 on a CPU, bfloat16 on a GPU.
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         token_budget: The most tokens of a cached component in one batch.
         max_rows: The most rows in one batch.
+        device_ranks: Numbers of all device ranks of the server, every model's: who shares a GPU with whom.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ModelConfig(Struct, frozen=True):
     cache_tokens: int = 32_768
     token_budget: int = 512
     max_rows: int = 64
+    device_ranks: tuple[int, ...] = ()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -61,6 +63,12 @@ class ServerConfig(Struct, frozen=True):
     run_folder: str
     log_level: str = "info"
     threads: int = 1
+
+
+def rank_number(worker: str) -> int | None:
+    """Of a worker's name: ``orpheus.rank1`` is rank 1, ``orpheus.host`` has no number."""
+    rank = worker.rpartition(".")[2]
+    return int(rank.removeprefix("rank")) if rank.startswith("rank") else None
 
 
 def worker_threads(cores: int, workers: int) -> int:

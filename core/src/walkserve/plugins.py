@@ -19,8 +19,9 @@ from walkserve_sdk.errors import PluginError, did_you_mean
 from walkserve_sdk.models import API_LEVEL, Model
 
 GROUP = "walkserve.models"
-DESCRIPTOR = "extra_metadata/walkserve.json"
-"""What a distribution says of its models, inside its metadata; `list-models` reads nothing else."""
+DESCRIPTORS = ("extra_metadata/walkserve.json", "walkserve.json")
+"""What a distribution says of its models; `list-models` reads nothing else. Looked for in its ``.dist-info``
+folder: where hatchling puts extra metadata, or directly there for builders that can do that."""
 
 _TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\s*:\s*(?P<attribute>[A-Za-z_][\w.]*)")
 
@@ -208,7 +209,8 @@ def _claims(distribution: IDistribution, name: str, version: str) -> Iterator[Cl
 def _read_descriptor(distribution: IDistribution, name: str) -> tuple[dict[str, ModelNotes], str]:
     """What it says of its models, and what is wrong with it. None is fine: its models are listed by name."""
     try:
-        text = distribution.read_text(DESCRIPTOR)
+        texts = (distribution.read_text(path) for path in DESCRIPTORS)
+        text = next((each for each in texts if each is not None), None)
         if text is None:
             return {}, ""
         level = msgspec.json.decode(text, type=_Level).api

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class LoadingProgress:
-    """Shows which components have been loaded."""
+    """Shows which of a server's ``total`` components have been loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: int) -> None:
         console = Console(stderr=True)
         self._is_live = console.is_terminal
         self._progress = Progress(
@@ -24,7 +24,7 @@ class LoadingProgress:
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("", total=None, start=self._is_live)
+        self._task = self._progress.add_task("components", total=total, start=self._is_live)
         self._said: set[tuple[str, str]] = set()
 
     def show(self, loading: Mapping[tuple[str, str], bool]) -> None:

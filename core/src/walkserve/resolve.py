@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from walkserve.checkpoints import HubAccess, resolve_checkpoint
 from walkserve.conductor.placement import Placement, place, read_placement, worker_prefix
-from walkserve.config import ModelConfig
+from walkserve.config import ModelConfig, rank_number
 from walkserve.errors import SettingError
+from walkserve.graph.lower import lower_model
 from walkserve.model_names import ModelName, parse_model_name
 from walkserve.plugins import find_models, load_model
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
 _HALF = ("float16", "fp16", "half")
+LONGEST_WORKER = 67
+"""Characters of a worker's name: of the 107 bytes that a socket's path may have, a run folder takes 36 and
+the worker's incarnation 4."""
 
 
 class Choices(TypedDict, total=False):
@@ -24,7 +28,7 @@ class Choices(TypedDict, total=False):
     Args:
         placement: A placement file.
         device: ``"auto"`` takes a GPU where there is one.
-        dtype: ``"auto"`` takes float32 on a CPU, the checkpoint's own on a GPU.
+        dtype: ``"auto"`` takes float32 on a CPU, bfloat16 on a GPU.
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         revision: Branch, tag or commit of the one model's repository.
@@ -53,6 +57,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
     Raises:
         SettingError: A name, an option or the placement file cannot be.
         PluginError: A family is installed and cannot be used.
+        DeclarationError: A family declares what this version does not run; the message has the cure.
         LoadError: A checkpoint is not where it should be, and cannot be fetched.
     """
     names = [parse_model_name(text) for text in texts]
@@ -68,16 +73,22 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
     path = choices.get("placement")
     placement = read_placement(path) if path is not None else Placement({})
     families = [load_model(name.family) for name in names]
+    for family in families:
+        lower_model(family)
     placement.check({name.served: name.family for name in names}, find_models().names)
     ranks = [
         place(name.served, family, placement.entries(name.served, name.family))
         for name, family in zip(names, families, strict=True)
     ]
+    for name, workers in zip(names, ranks, strict=True):
+        _check_length(name, workers.values())
     access = HubAccess(choices.get("offline", False), choices.get("token"))
     checkpoints = [
         resolve_checkpoint(name, family, revision=revision, access=access)
         for name, family in zip(names, families, strict=True)
     ]
+    every = {worker for workers in ranks for worker in workers.values()}
+    device_ranks = tuple(number for worker in sorted(every) if (number := rank_number(worker)) is not None)
     cache_tokens = choices.get("cache_tokens")
     pool = {} if cache_tokens is None else {"cache_tokens": cache_tokens}
     return tuple(
@@ -90,6 +101,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
             device=device,
             dtype=dtype,
             deterministic=choices.get("deterministic", False),
+            device_ranks=device_ranks,
             **pool,
         )
         for name, checkpoint, workers in zip(names, checkpoints, ranks, strict=True)
@@ -114,6 +126,15 @@ def _check_names(names: Sequence[ModelName]) -> None:
         raise SettingError(
             f"{other!r} and {name.served!r} would give their workers the same names; serve one of them "
             "under another name: FAMILY:NAME=CHECKPOINT"
+        )
+
+
+def _check_length(name: ModelName, workers: Iterable[str]) -> None:
+    longest = max(workers, key=len, default="")
+    if len(longest) > LONGEST_WORKER:
+        raise SettingError(
+            f"{name.served!r} is too long a name: its worker would be {longest!r}, which has {len(longest)} "
+            f"characters, and may have {LONGEST_WORKER}; serve it under a shorter one: FAMILY:NAME=CHECKPOINT"
         )
 
 

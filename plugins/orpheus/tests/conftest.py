@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+
 from walkserve import Engine
 
 GOLDEN = Path(__file__).parent / "data" / "golden"

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+
 from walk_plugin_orpheus.text import Tokenizer
 from walkserve import Engine
 from walkserve.engine import batch as engine_batch

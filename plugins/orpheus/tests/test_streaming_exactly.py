@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from walk_plugin_orpheus.ids import read_speech_ids
 from walk_plugin_orpheus.snac_stream import frames_to_codes, load_snac
 
@@ -76,6 +77,7 @@ def test_constrained_tokens_are_legal_at_their_position(engine, tap):
 
 
 def test_unconstrained_nonsense_is_dropped_and_counted(engine, tap):
-    result = engine.generate(**ASKED | {"constrain": False, "temperature": 100.0, "top_p": 1.0}, max_tokens=70)
+    wild = ASKED | {"constrain": False, "temperature": 100.0, "top_p": 1.0}
+    result = engine.generate(**wild, max_tokens=70)
     assert result.counts["dropped_tokens"] + 7 * result.counts["frames"] == len(tap.last)
     assert result.speech.samples.shape == (2048 * result.counts["frames"],)

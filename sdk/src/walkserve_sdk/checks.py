@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from walkserve_sdk.checks_graph import Found, GraphCheck, check_owned
-from walkserve_sdk.checks_tracks import check_acyclic, check_prepare, stream_ends
+from walkserve_sdk.checks_tracks import check_acyclic, check_prepare, check_used, stream_ends
 from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import WalkGraph
 from walkserve_sdk.requests import Options
@@ -28,6 +28,7 @@ def check(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
     check_prepare(model, found)
     readers, writers = stream_ends(model, found)
     check_acyclic(model, readers, writers)
+    check_used(model, found)
     return readers, writers
 
 

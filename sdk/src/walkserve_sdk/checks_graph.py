@@ -193,6 +193,11 @@ class GraphCheck:
             )
         turn = self._sequence(loop.parts, in_loop=True, in_fan=in_fan)
         free = turn.free - set(loop.carry) - set(loop.each)
+        for name in loop.each:
+            if name not in turn.free:
+                raise self.fail(
+                    f"each= gives the loop {name!r} but nothing in it takes it{did_you_mean(name, free)}"
+                )
         for name in loop.carry:
             if name not in turn.given:
                 raise self.fail(
@@ -221,6 +226,12 @@ class GraphCheck:
         if in_fan:
             raise self.fail("a Fan inside a Fan; fan once, over all of it")
         row = self._part(fan.parts[0], in_loop=in_loop, in_fan=True)
+        for name in fan.over:
+            if name not in row.free:
+                raise self.fail(
+                    f"over= gives the Fan {name!r} but nothing in it takes it"
+                    f"{did_you_mean(name, row.free - set(fan.over))}"
+                )
         return _Names((row.free - set(fan.over)) | set(fan.over.values()), row.given, row.inside)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from walkserve_sdk.checks_graph import Found
 from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import WalkGraph
+from walkserve_sdk.ports import Output
 from walkserve_sdk.streams import Stream
 from walkserve_sdk.tracks import TrackSpec
 
@@ -47,6 +48,11 @@ def _attributes(code: CodeType, owner: str) -> Iterator[str]:
 def _graphs_of(model: type, function: Any, found: Found) -> list[WalkGraph]:
     names = _mentions(model, function)
     return [graph for name, graph in found[WalkGraph].items() if name in names]
+
+
+def asked_by(model: type, track: TrackSpec, found: Found) -> tuple[str, ...]:
+    """Names of the graphs a track may ask for: those it mentions."""
+    return tuple(graph.name for graph in _graphs_of(model, track.function, found))
 
 
 def check_prepare(model: type, found: Found) -> None:
@@ -117,6 +123,27 @@ def stream_ends(model: type, found: Found) -> tuple[dict[str, str], dict[str, st
                 f"write @track(writes={stream.name}), or Stream(by='client')"
             )
     return readers, writers
+
+
+def check_used(model: type, found: Found) -> None:
+    """What a class declares is used: not what it inherits, nor in a base for others, which has no tracks."""
+    if not found[TrackSpec]:
+        return
+    functions = [getattr(model, "prepare", None), *(track.function for track in found[TrackSpec].values())]
+    mentioned = {name for function in functions for name in _mentions(model, function)}
+    for name in found[WalkGraph]:
+        if name in vars(model) and name not in mentioned:
+            raise DeclarationError(
+                f"{model.__name__}.{name}: neither a track nor prepare asks for this graph; "
+                f"yield self.{name}(...) in a track, or delete it"
+            )
+    nodes = [node for graph in found[WalkGraph].values() for node in graph.nodes()]
+    written = {id(target) for node in nodes for _, target in node.to}
+    for name, output in found[Output].items():
+        if name in vars(model) and id(output) not in written:
+            raise DeclarationError(
+                f"{model.__name__}.{name}: no node writes this output; write to={name} on one, or delete it"
+            )
 
 
 def check_acyclic(model: type, readers: Mapping[str, str], writers: Mapping[str, str]) -> None:

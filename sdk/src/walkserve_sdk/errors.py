@@ -15,6 +15,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
+def shown(value: object, most: int = 100) -> str:
+    """A value as a message has it, however large it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return f"a {type(value).__name__} too long to write"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 class WalkserveError(Exception):
     """The root. ``status`` is the HTTP status a client sees; ``type`` and ``code`` go in the envelope."""
 

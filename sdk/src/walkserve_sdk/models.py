@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from walkserve_sdk import requests, surfaces
 from walkserve_sdk.checkpoints import Checkpoint, Hub
 from walkserve_sdk.checks import check
+from walkserve_sdk.checks_tracks import asked_by
 from walkserve_sdk.components import Component
 from walkserve_sdk.errors import BadRequest, UnsupportedSurface, did_you_mean
 from walkserve_sdk.graph import Walk, WalkGraph
@@ -27,7 +28,11 @@ Budget = Mapping[Component, tuple[int, int]]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A checked declaration. ``readers`` and ``writers`` name the one track at each end of a stream."""
+    """A checked declaration.
+
+    ``readers`` and ``writers`` name the one track at each end of a stream, ``walks`` the graphs that a track
+    may ask for.
+    """
 
     name: str
     components: Mapping[str, Component]
@@ -37,6 +42,7 @@ class ModelSpec:
     tracks: Mapping[str, TrackSpec]
     readers: Mapping[str, str]
     writers: Mapping[str, str]
+    walks: Mapping[str, tuple[str, ...]]
 
 
 class Model:
@@ -56,6 +62,11 @@ class Model:
     length_option: ClassVar[str] = "max_tokens"
     """The option that bounds how far a request may grow; where a client left it out, its default is cut to
     what fits, and only one that was set is refused."""
+    takes_instructions: ClassVar[bool] = False
+    """Whether ``speech_request`` reads ``SpeechAsk.instructions``; where not, a client that sends some is
+    refused before."""
+    takes_speed: ClassVar[bool] = False
+    """Whether it reads ``SpeechAsk.speed``; where not, it is always 1."""
     spec: ClassVar[ModelSpec]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -75,6 +86,7 @@ class Model:
             tracks=found[TrackSpec],
             readers=readers,
             writers=writers,
+            walks={track.name: asked_by(cls, track, found) for track in found[TrackSpec].values()},
         )
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, get_type_hints
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from walkserve_sdk.errors import BadRequest, did_you_mean
+from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 
 SEED_LIMIT = 2**63
+WHOLE_NUMBERS = range(-(2**63), 2**64)
+"""Those that can be sent from process to process."""
+
+_MISFIT = re.compile(r"(?P<expected>.*?)(?:, got `[^`]*`)?(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -29,10 +36,10 @@ class SamplingParams:
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    top_k: Annotated[int, Meta(ge=0)] = 0
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,7 @@ def read_options(options: type[OptionsT], given: Mapping[str, Any]) -> OptionsT:
     set_by: dict[tuple[str, ...], str] = {}
     for name, value in given.items():
         if name not in known:
-            raise BadRequest(f"unknown option {name!r}{did_you_mean(name, known)}", param=name)
+            raise unknown_option(options, name)
         path, kind = known[name]
         if path in set_by:
             raise BadRequest(f"{set_by[path]} and {name} set the same option; send one of them", param=name)
@@ -162,12 +169,55 @@ def read_options(options: type[OptionsT], given: Mapping[str, Any]) -> OptionsT:
         raise BadRequest(str(wrong)) from None
 
 
+def unknown_option(
+    options: type[Options], name: str, *, what: str = "option", also: Iterable[str] = ()
+) -> BadRequest:
+    """What a client is told of a name that nobody knows.
+
+    Args:
+        what: What the name was thought to be, in the client's words.
+        also: Names that are known besides the options.
+    """
+    paths = option_paths(options)
+    # a nested field once: by its own name, or by the dotted one where another option has that
+    listed = {each: path for each, path in paths.items() if "." not in each or paths.get(path[-1]) != path}
+    flat = [each for each, path in listed.items() if len(path) == 2 and path[0] == name]
+    if flat:
+        return BadRequest(f"{name}: send its fields flat: {', '.join(flat)}", param=name)
+    near = paths if "." in name else listed
+    return BadRequest(f"unknown {what} {shown(name)}{did_you_mean(name, {*near, *also})}", param=name)
+
+
 def _read(kind: Any, name: str, value: Any) -> Any:
     try:
-        return msgspec.convert(value, kind, strict=True)
+        read = msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as wrong:
-        message = f"{name}: {str(wrong)[:1].lower()}{str(wrong)[1:]}, got {value!r}"
-        raise BadRequest(message, param=name) from None
+        raise BadRequest(_misfit(kind, name, value, str(wrong)), param=name) from None
+    if isinstance(read, int) and read not in WHOLE_NUMBERS:
+        raise BadRequest(f"{name}: a whole number has at most 64 bits, got {shown(value)}", param=name)
+    return read
+
+
+def _misfit(kind: Any, name: str, value: Any, told: str) -> str:
+    """msgspec's message, with the value in place of its type, and with the words that may stand there."""
+    parts = _MISFIT.fullmatch(told)
+    assert parts is not None, told
+    expected, legal = parts["expected"], _legal(kind)
+    if legal and value not in legal:
+        expected = f"expected {' or '.join(map(repr, legal))}"
+    return f"{name}{parts['path'] or ''}: {expected[:1].lower()}{expected[1:]}, got {shown(value)}"
+
+
+def _legal(kind: Any) -> tuple[Any, ...]:
+    """The values of an enumeration, also of one that may be left out; of any other type none."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(member.value for member in kind)
+    alternatives = [each for each in get_args(kind) if each is not type(None)]
+    return (
+        _legal(alternatives[0]) if get_origin(kind) in (Union, UnionType, Annotated) and alternatives else ()
+    )
 
 
 def fresh_seed() -> int:

@@ -166,6 +166,9 @@ class LoadableComponent(Protocol):
     def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> Any:
         """Read the weights, strictly. An autoregressive component also has ``kv_shape: KVShape``.
 
+        One that computes in another dtype than it is asked for says so with an attribute ``dtype``, and
+        ``/v1/server`` tells that one.
+
         Raises:
             LoadError: Files, tensors or settings are missing, unexpected or of the wrong shape.
         """

@@ -17,8 +17,8 @@ class SpeechAsk:
     Args:
         text: What to say (``input`` on the wire).
         voice: As the client spelled it; None where it was left out.
-        instructions: How to say it; None where absent.
-        speed: 1.0 is the voice's own.
+        instructions: How to say it; None where absent, and in families without ``takes_instructions``.
+        speed: 0.25 to 4; 1.0 is the voice's own, and the only one in families without ``takes_speed``.
         options: Further fields, by the names of the family's options.
     """
 

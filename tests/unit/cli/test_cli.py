@@ -167,6 +167,19 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
         ("generate orpheus --text a --out a.wav --option seed=1 --seed 1", "seed is given twice"),
         ("generate orpheus --text a --out a.wav --option text=b", "text is no option of a model"),
         ("generate orphus --text a --out a.wav", "there is no model 'orphus'"),
+        ("generate orpheus --text= --out a.wav", "--text: it is empty; there is nothing to say"),
+        ("generate orpheus:toy --text a --out a.wav --option voice=zoe", "there is no voice 'zoe'"),
+        ("generate orpheus:toy --text a --out a.wav --option pitch=1", "unknown option 'pitch'"),
+        (
+            "generate orpheus:toy --text a --out a.wav --option top_p=2",
+            "top_p: expected `float` <= 1.0, got 2",
+        ),
+        (
+            "generate orpheus:toy --text a --out a.wav --revision v1",
+            "a folder has no revisions; leave out the revision 'v1'",
+        ),
+        ("generate orpheus:toy --text a --out a.wav --hub-token-file nowhere", "'nowhere' does not exist"),
+        (f"serve orpheus:{'m' * 60}=x", "characters, and may have 67; serve it under a shorter one"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(arguments: str, message: str) -> None:
@@ -192,6 +205,53 @@ def test_a_token_file_holds_a_token(mute: Path) -> None:
     assert "must hold a token and nothing else" in refused(run)
 
 
+UNRUN = """
+from walkserve_sdk import Audio, Component, Fan, Loop, Model, Node, Output, Stream, WalkGraph, track
+
+class Unrun(Model):
+    ink = Component("nowhere:Ink", device="cpu")
+    pen = Component("nowhere:Pen")
+    strokes = Stream(by="client")
+    sound = Output(Audio(rate=8_000))
+    draw = WalkGraph({parts})
+
+    @track
+    def drawing(self, request, prepared):
+        yield self.draw(text="")
+"""
+DRAWS = 'Node(pen, "draw", takes="text", gives="out", to=sound)'
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            f'Loop(Node(pen, "look", takes=strokes), {DRAWS})',
+            "Unrun.strokes: streams written by the client are not served by this version",
+        ),
+        (f'Fan({DRAWS}, over={{"text": "texts"}})', "Unrun.draw: Fan is not run by this version"),
+        (
+            f'Node(ink, "mix"), {DRAWS}',
+            "Unrun.draw: it calls 'ink' on the CPU and 'pen' on a device; this version runs all components "
+            "of one graph on one rank: give each its own graph",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve unrun", "generate unrun --text a --out a.wav"])
+def test_a_declaration_that_this_version_does_not_run_is_one_line_before_anything_starts(
+    tmp_path: Path, parts: str, message: str, command: str
+) -> None:
+    source = UNRUN.format(parts=parts)
+    if "strokes)" not in parts:
+        source = source.replace('    strokes = Stream(by="client")\n', "")
+    (tmp_path / "unrun.py").write_text(source)
+    add_plugin(tmp_path, "unrun", "unrun:Unrun")
+    run = walkserve(*command.split(), path=tmp_path)
+    assert (run.code, run.out) == (1, "")
+    assert run.errors == f"walkserve: {message}"
+    assert "torch" not in run.heavy
+
+
 # --- what goes wrong -------------------------------------------------------------------------------------
 
 
@@ -199,8 +259,8 @@ def test_a_checkpoint_that_is_not_there_ends_with_one_line_and_code_1(tmp_path: 
     run = walkserve("serve", f"orpheus={tmp_path}")
     assert (run.code, run.out) == (1, "")
     assert run.errors == (
-        f"walkserve: orpheus: the folder {tmp_path} must hold *.json, *.safetensors, snac/config.json, "
-        "snac/pytorch_model.bin; it lacks *.json, *.safetensors, snac/config.json, snac/pytorch_model.bin"
+        f"walkserve: orpheus: the folder {tmp_path} is no checkpoint of this family: it holds none of "
+        "*.json, *.safetensors, snac/config.json, snac/pytorch_model.bin"
     )
 
 
@@ -248,6 +308,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "family": "mute",
         "label": f"{mute}/files",
         "folders": {"main": f"{mute}/files"},
+        "device_ranks": [2],
         "ranks": {"pen": "mute-mine.rank2"},
         "device": "cpu",
         "dtype": "bfloat16",
@@ -285,8 +346,9 @@ class FakeEngine:
         import numpy
 
         FakeEngine.asked |= what
+        usage = {"input_tokens": 12, "output_tokens": 84}
         audio = SimpleNamespace(samples=numpy.zeros(12_000, numpy.float32), rate=24_000)
-        return SimpleNamespace(speech=audio, finish_reason="stop", usage={}, seed=5)
+        return SimpleNamespace(speech=audio, finish_reason="stop", usage=usage, seed=5)
 
 
 @pytest.fixture
@@ -306,22 +368,31 @@ def test_generate_writes_what_the_engine_gives(
     from walkserve.cli import main
 
     out = tmp_path / f"a{suffix}"
-    options = ["voice=tara", "temperature=0.4", "constrain=true", 'label="1"', "note=a=b"]
+    options = ['voice="tara"', "temperature=0.4", "constrain=true"]
     arguments = [part for option in options for part in ("--option", option)]
     asked = ["orpheus:toy", "--text", "hello", "--out", str(out), *arguments, "--seed", "5"]
-    code = main(["generate", *asked, "--device", "cpu", "--dtype", "float32", "--deterministic"])
+    how = ["--device", "cpu", "--dtype", "float32", "--deterministic", "--cache-tokens", "64"]
+    code = main(["generate", *asked, *how])
     printed = capsys.readouterr().out
     assert code == 0
     assert engine.asked == {
         **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
+        **{"cache_tokens": 64, "revision": None, "offline": True, "token": None},
         **{"text": "hello", "outputs": ("speech",), "seed": 5},
-        **{"voice": "tara", "temperature": 0.4, "constrain": True, "label": "1", "note": "a=b"},
+        **{"voice": "tara", "temperature": 0.4, "constrain": True},
     }
     samples, rate = soundfile.read(out)
     assert (len(samples), rate) == (12_000, 24_000)
     assert "0.50 s of audio" in printed
     assert "real-time factor" in printed
-    assert "finish reason: stop, seed: 5" in printed
+    assert "finish reason: stop, seed: 5, tokens: 12 in, 84 out" in printed
+
+
+def test_an_options_value_is_json_where_it_is_json() -> None:
+    from walkserve.cli.generate import read_value
+
+    texts = ["0.4", "true", '"1"', "[1, 2]", "a=b", "tara"]
+    assert [read_value(text) for text in texts] == [0.4, True, "1", [1, 2], "a=b", "tara"]
 
 
 def test_generate_reads_a_text_from_stdin(

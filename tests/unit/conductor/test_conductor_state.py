@@ -63,6 +63,7 @@ def test_once_it_is_prepared_it_is_given_its_pages_and_its_tracks_start(desk: Ca
     it = desk()
     it.submit(7, max_tokens=4)
     assert it.hear(encoded(0, length=3)) == {
+        HOST: [m.CloseRequest(0)],  # no track calls it
         CLIENT: [m.Admitted(7)],
         RANK0: [
             m.StartWalk(0, "writing", 0, "write", {"ids": [0, 1, 2], "max_tokens": 4}),
@@ -253,7 +254,7 @@ def test_who_finds_no_pages_waits_and_is_admitted_in_order(desk: Callable[..., D
         it.submit(tag, max_tokens=4)
     assert only(it.hear(encoded(0)), m.Admitted)
     for number in (2, 1, 3):  # in the order in which they are prepared
-        assert it.hear(encoded(number)) == {}
+        assert it.hear(encoded(number)) == {HOST: [m.CloseRequest(number)]}
     assert it.states()[0].models[0].waiting == 3
     finish(it, 0)
     assert only(it.hear(closed(0)[0]), m.Admitted) == []
@@ -266,14 +267,24 @@ def test_who_finds_no_pages_waits_and_is_admitted_in_order(desk: Callable[..., D
     assert it.reserved == {} and it.state.open_requests == 0
 
 
+def test_a_worker_that_no_track_calls_is_done_with_a_prepared_request(desk: Callable[..., Desk]) -> None:
+    """So that its loss costs only requests that are being prepared."""
+    it = desk()
+    it.submit(7)
+    it.hear(encoded(0), closed(0)[0])
+    it.submit(8)
+    failed = only(it.hear(m.WorkerLost("speaker.host", HOST, "is gone")), m.RequestFailed)
+    assert [message.tag for _, message in failed] == [8]
+
+
 def test_a_small_request_does_not_overtake_a_large_one_that_waits(desk: Callable[..., Desk]) -> None:
     it = desk(pages=6)
     for tag, most in enumerate((4, 8, 1)):
         it.submit(tag, max_tokens=most)
     it.hear(encoded(0))
     assert it.reserved == {"lm": 4}
-    assert it.hear(encoded(1)) == {}  # six pages
-    assert it.hear(encoded(2)) == {}  # two would be there
+    assert only(it.hear(encoded(1)), m.Admitted) == []  # six pages
+    assert only(it.hear(encoded(2)), m.Admitted) == []  # two would be there
 
 
 def test_several_are_admitted_at_once_when_there_is_room_for_them(desk: Callable[..., Desk]) -> None:
@@ -486,7 +497,7 @@ def test_a_family_with_a_warm_up_is_ready_once_it_has_passed_through(desk: Calla
     said = it.ready("speaker.rank0")
     assert only(said, m.StartWalk) == [(HOST, m.StartWalk(0, "prepare", 0, "encode", {"text": "warm"}))]
     assert it.submit(7)[CLIENT][0].fault.status == 503
-    assert it.hear(encoded(0, length=1)).keys() == {RANK0}  # nothing is said to nobody
+    assert it.hear(encoded(0, length=1)).keys() == {HOST, RANK0}  # nothing is said to nobody
     assert it.states()[0].phase == "starting"
     finish(it, 0)
     assert it.states()[0].phase == "ready"

@@ -7,7 +7,19 @@ import pytest
 
 from walkserve.conductor.placement import Placed, place, read_placement
 from walkserve.errors import SettingError
-from walkserve_sdk import Component, Fixed, Loop, Model, Node, Output, Stream, Text, WalkGraph, track
+from walkserve_sdk import (
+    Component,
+    DeclarationError,
+    Fixed,
+    Loop,
+    Model,
+    Node,
+    Output,
+    Stream,
+    Text,
+    WalkGraph,
+    track,
+)
 
 
 class Speaker(Model):
@@ -215,6 +227,22 @@ def test_components_that_one_graph_calls_are_not_parted() -> None:
         "line 2: 'head' is placed apart from 'trunk', but the graph 'write' calls them all; "
         "this version runs all components of one graph on one rank"
     )
+
+
+def test_a_graph_of_the_cpu_and_of_a_device_is_served_by_no_placement() -> None:
+    class Mixed(Speaker):
+        read = WalkGraph(
+            Node(Speaker.reader, "read", takes="text", gives="ids"),
+            Node(Speaker.trunk, "look", takes="ids", gives="seen"),
+        )
+
+    for entries in ([], [Placed("trunk", 1, "line 1"), Placed("head", 1, "line 1")]):
+        with pytest.raises(DeclarationError) as error:
+            place("mixed", Mixed, entries)
+        assert str(error.value) == (
+            "Mixed.read: it calls 'reader' on the CPU and 'trunk' on a device; this version runs all "
+            "components of one graph on one rank: give each its own graph"
+        )
 
 
 @pytest.mark.parametrize(

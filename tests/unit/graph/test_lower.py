@@ -32,7 +32,7 @@ class One(Model):
     tool = Component("some.where:Tool")
     detok = Component("some.where:Detok", state=True)
     words = Output(Text())
-    go = WalkGraph(Node(tool, "look", gives="seen"))
+    go = WalkGraph(Node(tool, "look", gives="seen", to=words))
 
     @track
     def going(self, request: Request, prepared: Outcome) -> Track:

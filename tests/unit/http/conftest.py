@@ -27,6 +27,7 @@ from walkserve_sdk import (
     Output,
     Part,
     Request,
+    SamplingParams,
     SpeechAsk,
     Track,
     WalkGraph,
@@ -44,6 +45,7 @@ class Parrot(Model):
     class Options(Model.Options):
         voice: str = "polly"
         max_tokens: Annotated[int, Meta(ge=1)] = 10
+        sampling: SamplingParams = SamplingParams()
 
     speaker = Component("nowhere:Speaker")
     speech = Output(Audio(rate=RATE))
@@ -55,8 +57,6 @@ class Parrot(Model):
         return request
 
     def speech_request(self, ask: SpeechAsk) -> Request:
-        if ask.instructions is not None:
-            raise BadRequest("it takes no instructions", param="instructions")
         if ask.text == "a bug":
             raise RuntimeError("in /secret/place.py")
         voice = {} if ask.voice is None else {"voice": ask.voice}
@@ -65,6 +65,16 @@ class Parrot(Model):
     @track
     def saying(self, request: Request, prepared: Any) -> Track:
         yield self.say(text=request.one("text"))
+
+
+class Actor(Parrot):
+    """Says things as it is told to; both show in the request's options."""
+
+    takes_instructions = takes_speed = True
+
+    def speech_request(self, ask: SpeechAsk) -> Request:
+        length = round(len(ask.instructions or "") / ask.speed)
+        return self.request(parts=(Part("text", ask.text),), options={"max_tokens": length})
 
 
 class Painter(Model):
@@ -151,7 +161,7 @@ async def serving(
                 on_submit(mailbox, message)
 
     mailbox = FakeMailbox(conductor)
-    models = {"parrot:toy": Parrot(), "painter:a": Painter(), "painter:b": Painter()}
+    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
     async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
         await caller.wait_until(lambda: caller.state == state)
         server = Server(create_app(caller, models, HttpSettings(**settings)), bind("127.0.0.1", 0))

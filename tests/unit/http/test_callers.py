@@ -1,6 +1,7 @@
 """The HTTP process's side of the runtime, against a mailbox that is only lists."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from walkserve import messages as m
 from walkserve.delivery import Done, Failed
 from walkserve.http.callers import Caller
 from walkserve.http.calls import Items
+from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import Arena, ArenaReader
 from walkserve_sdk import Part
-from walkserve_sdk.errors import Unavailable
+from walkserve_sdk.errors import BadRequest, Unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +68,7 @@ async def test_a_request_is_submitted_complete(mailbox, stage, request_of_parrot
 
 async def test_nothing_is_submitted_before_the_conductor_has_answered(mailbox, request_of_parrot):
     async with Caller(mailbox) as caller:
-        with pytest.raises(Unavailable, match="parrot is not ready: the conductor has not answered yet"):
+        with pytest.raises(Unavailable, match="parrot is not ready: starting"):
             caller.submit("parrot", request_of_parrot)
 
 
@@ -87,6 +89,31 @@ async def test_the_end_is_held_back_until_every_item_it_counts_has_arrived(mailb
             assert done == Done(end)
         assert mailbox.sent_of(m.Cancel) == []
         assert caller.open_calls == 0
+
+
+async def test_what_cannot_be_sent_is_the_clients_mistake_and_is_named(mailbox, stage):
+    def refuse(to, messages):
+        raise Unsendable(to, messages, "too large")
+
+    request = stage.Parrot().request(parts=[Part("text", "hello")], options={"max_tokens": 5, "seed": 7})
+    request = replace(request, options=replace(request.options, max_tokens=2**64))
+    async with Caller(mailbox) as caller:
+        await ready(caller, mailbox, stage)
+        mailbox.send = refuse
+        with pytest.raises(BadRequest, match="max_tokens: 18446744073709551616 cannot be sent") as refused:
+            caller.submit("parrot", request)
+        assert refused.value.param == "max_tokens"
+        assert caller.open_calls == 0
+
+
+async def test_frames_that_keep_coming_leave_turns_to_others(mailbox, stage):
+    async def receive():  # has always something
+        return [m.Loading("w", "c", True)]
+
+    mailbox.receive = receive
+    async with asyncio.timeout(5), Caller(mailbox) as caller:
+        await settle(caller)
+        assert caller.loading == {("w", "c"): True}
 
 
 async def test_leaving_before_the_end_cancels(mailbox, stage, request_of_parrot):

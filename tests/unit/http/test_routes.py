@@ -27,7 +27,12 @@ async def test_models_are_listed_as_openai_lists_them(stage):
             "surfaces": ["audio.speech"],
         }
         client = openai.AsyncOpenAI(base_url=f"{at.server.url}/v1", api_key="none")
-        assert [model.id async for model in client.models.list()] == ["parrot:toy", "painter:a", "painter:b"]
+        assert [model.id async for model in client.models.list()] == [
+            "parrot:toy",
+            "actor",
+            "painter:a",
+            "painter:b",
+        ]
         assert (await client.models.retrieve("parrot:toy")).owned_by == "walkserve"
         await client.close()
 

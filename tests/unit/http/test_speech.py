@@ -90,6 +90,14 @@ async def test_openais_own_client_is_served(stage):
         await client.close()
 
 
+async def test_instructions_and_speed_reach_a_family_that_says_it_takes_them(stage):
+    async with stage.serving(speaks(stage)) as at:
+        ask = {"model": "actor", "input": "hello", "instructions": "whisper!", "speed": 0.5}
+        assert (await at.client.post(SPEECH, json=ask)).status_code == 200
+        (submit,) = at.mailbox.sent_of(m.Submit)
+        assert submit.options.max_tokens == 16
+
+
 # --- streamed -----------------------------------------------------------------------------------------
 
 
@@ -291,6 +299,10 @@ BAD = [
     ({**ASK, "respone_format": "wav"}, 400, "respone_format", "did you mean 'response_format'?"),
     ({**ASK, "max_token": 3}, 400, "max_token", "did you mean 'max_tokens'?"),
     ({**ASK, "n": 3}, 400, "n", "unknown field 'n'"),
+    ({**ASK, "max_tokens": 2**64}, 400, "max_tokens", "at most 64 bits, got 18446744073709551616"),
+    ({**ASK, "sampling": {"top_p": 1}}, 400, "sampling", "send its fields flat: temperature, top_k, top_p, "),
+    ({**ASK, "top_q": 1}, 400, "top_q", "did you mean 'top_p'?"),
+    ({**ASK, "model": "actor", "speed": 5}, 400, "speed", "from 0.25 to 4, got 5"),
     ({**ASK, "response_format": "mp3"}, 400, "response_format", "wav and pcm"),
     ({**ASK, "response_format": "opus"}, 400, "response_format", "wav and pcm"),
     ({**ASK, "response_format": "WAVE"}, 400, "response_format", "wav and pcm"),

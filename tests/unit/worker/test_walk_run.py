@@ -42,7 +42,7 @@ class One(Model):
     detok = Component("some.where:Detok", state=True)
     words = Output(Text())
     notes = Output(Text())
-    go = WalkGraph(Node(tool, "look", gives="seen"))
+    go = WalkGraph(Node(tool, "look", gives="seen", to={"seen": (words, notes)}))
 
     @track
     def going(self, request: Request, prepared: Outcome) -> Track:
@@ -365,7 +365,7 @@ def test_a_walk_may_end_with_a_loop_of_no_turns_and_ends_once() -> None:
 
 
 def test_a_turn_may_end_with_a_loop_of_no_turns() -> None:
-    inner = Loop(Node(lm, "next", takes="n", gives="n"), carry="n", each={"x": "rows"})
+    inner = Loop(Node(lm, "next", takes=("n", "x"), gives="n"), carry="n", each={"x": "rows"})
     graph = WalkGraph(Loop(Node(tool, "look", takes="n", gives="n"), inner, carry="n", times=2))
     run, _ = walk(graph, {"look": add_one}, n=0, rows=[])
     assert outcome(run) == Outcome({"n": 2}, "times", 2)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,8 @@ def command(
     out: Path,
     options: Sequence[tuple[str, Any]],
     seed: int | None,
-    device: str,
-    dtype: str,
-    deterministic: bool,
     log_level: str,
+    **choices: Any,
 ) -> None:
     """Speak a text into a file, without a server."""
     _check_out(out)
@@ -76,6 +74,9 @@ def command(
     output = _audio_output(name)
     if text == "-":
         text = sys.stdin.read()
+    if not text.strip():
+        raise click.BadParameter("it is empty; there is nothing to say", param_hint="--text")
+    _check_request(name, choices, text, output, asked)
 
     from rich.console import Console
 
@@ -83,7 +84,7 @@ def command(
     with progress.status(f"loading {name}"):
         from walkserve import Engine
 
-        engine = Engine(name, device=device, dtype=dtype, deterministic=deterministic)
+        engine = Engine(name, **choices | {"offline": True})  # all of it is on this machine by now
     with engine, progress.status("generating"):
         began = time.perf_counter()
         result = engine.generate(text=text, outputs=(output,), **asked)
@@ -93,7 +94,8 @@ def command(
     audio_s = len(audio.samples) / audio.rate
     factor = f"real-time factor {took_s / audio_s:.2f}" if audio_s else "no real-time factor"
     click.echo(f"{out}: {audio_s:.2f} s of audio in {took_s:.2f} s, {factor}")
-    click.echo(f"finish reason: {result.finish_reason}, seed: {result.seed}")
+    read, wrote = (result.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
+    click.echo(f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {wrote} out")
 
 
 def _check_out(out: Path) -> None:
@@ -135,6 +137,19 @@ def _audio_output(name: str) -> str:
             f"{family} gives {', '.join(outputs) or 'nothing'}; `generate` needs one audio output"
         )
     return audio[0]
+
+
+def _check_request(
+    name: str, choices: Mapping[str, Any], text: str, output: str, asked: Mapping[str, Any]
+) -> None:
+    """Fetch the checkpoint's files and ask the model's own gate; neither reads weights nor imports torch."""
+    from walkserve.plugins import load_model
+    from walkserve.resolve import resolve_model
+    from walkserve_sdk import Part
+
+    config = resolve_model(name, **choices)
+    model = load_model(config.family)(config.checkpoint)
+    model.request(outputs=(output,), parts=(Part("text", text),), options=asked)
 
 
 def _write(out: Path, samples: Any, rate: int) -> None:

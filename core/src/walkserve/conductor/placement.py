@@ -20,8 +20,10 @@ from typing import Any
 import yaml
 
 from walkserve.errors import SettingError
-from walkserve_sdk.errors import did_you_mean
+from walkserve_sdk.errors import DeclarationError, did_you_mean
 from walkserve_sdk.models import Model
+
+ONE_RANK = "this version runs all components of one graph on one rank"
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,12 @@ def place(name: str, family: type[Model], entries: Sequence[Placed] = ()) -> dic
     CPU components are on the host worker. The others are on the rank they are placed on; those that no
     entry names are on the lowest rank that one does, or on rank 0.
 
+    All components of one graph must be on one worker: this is where that rule is.
+
     Raises:
         SettingError: An entry names no component, one twice, one that belongs on the host, or it parts
             components that one graph calls. With the line.
+        DeclarationError: A graph calls components of the CPU and of a device, which no placement mends.
     """
     components = family.spec.components
     chosen: dict[str, Placed] = {}
@@ -104,26 +109,32 @@ def place(name: str, family: type[Model], entries: Sequence[Placed] = ()) -> dic
         chosen[entry.component] = entry
     lowest = min((entry.rank for entry in entries), default=0)
     ranks = {component: entry.rank for component, entry in chosen.items()}
-    _check_graphs(family, chosen, {each: ranks.get(each, lowest) for each in components})
     prefix = worker_prefix(name)
-    return {
+    workers = {
         each: f"{prefix}.host" if component.device == "cpu" else f"{prefix}.rank{ranks.get(each, lowest)}"
         for each, component in components.items()
     }
+    _check_graphs(family, chosen, workers)
+    return workers
 
 
-def _check_graphs(family: type[Model], chosen: Mapping[str, Placed], ranks: Mapping[str, int]) -> None:
-    """This version runs all components of a graph on one rank; say so while the line is known."""
+def _check_graphs(family: type[Model], chosen: Mapping[str, Placed], workers: Mapping[str, str]) -> None:
+    """This version runs all components of a graph on one worker; say so while the line is known."""
     for graph in family.spec.graphs.values():
-        called = dict.fromkeys(
-            node.component.name for node in graph.nodes() if node.component.device != "cpu"
-        )
-        if len({ranks[component] for component in called}) > 1:
-            apart = [component for component in called if component in chosen][-1]
-            others = ", ".join(repr(component) for component in called if component != apart)
+        called = list({node.component.name: node.component for node in graph.nodes()}.values())
+        on_cpu = [component.name for component in called if component.device == "cpu"]
+        if on_cpu and len(on_cpu) < len(called):
+            other = next(component.name for component in called if component.device != "cpu")
+            raise DeclarationError(
+                f"{family.__name__}.{graph.name}: it calls {on_cpu[0]!r} on the CPU and {other!r} on "
+                f"a device; {ONE_RANK}: give each its own graph"
+            )
+        if len({workers[component.name] for component in called}) > 1:
+            apart = [component.name for component in called if component.name in chosen][-1]
+            others = ", ".join(repr(component.name) for component in called if component.name != apart)
             raise SettingError(
                 f"{chosen[apart].where}: {apart!r} is placed apart from {others}, but the graph "
-                f"{graph.name!r} calls them all; this version runs all components of one graph on one rank"
+                f"{graph.name!r} calls them all; {ONE_RANK}"
             )
 
 

@@ -10,7 +10,7 @@ from walkserve import messages as m
 from walkserve.conductor.life import Life
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
-from walkserve_sdk import DeclarationError, Model
+from walkserve_sdk import Model
 
 
 @dataclass(slots=True)
@@ -31,9 +31,6 @@ class Served:
         name: As clients know it.
         model: The family, for one checkpoint.
         ranks: Component -> name of the worker that holds it.
-
-    Raises:
-        DeclarationError: A graph calls components of several workers, which this version does not run.
     """
 
     def __init__(self, name: str, model: Model, ranks: Mapping[str, str]) -> None:
@@ -49,21 +46,17 @@ class Served:
         self.was_ready = False
         self.trouble = ""  # why it is not ready, where that is more than loading
         self.homes = {graph: self._home(plan) for graph, plan in self.plans.items()}
+        spec = model.spec
+        asked = [self.homes[graph] for graphs in spec.walks.values() for graph in graphs]
+        cached = [rank for name, rank in self.ranks.items() if spec.components[name].kv is not None]
+        self.track_workers = {*asked, *cached}
+        """Workers that a request's tracks may call; others are done with it once it is prepared."""
         self.reader_of = self._ends("reads")
         self.writer_of = self._ends("writes")
 
     def _home(self, plan: Plan) -> str:
-        """The worker that runs a graph: of its first cached component, else of its first node."""
-        spec = self.model.spec
-        cached = [name for name in plan.components if spec.components[name].kv is not None]
-        home = self.ranks[(cached or list(plan.components))[0]]
-        for name in plan.components:
-            if self.ranks[name] != home:
-                raise DeclarationError(
-                    f"{spec.name}.{plan.name}: {name!r} is placed on {self.ranks[name]!r} and its neighbours "
-                    f"on {home!r}; this version runs all components of one graph on one rank"
-                )
-        return home
+        """The worker that runs a graph: placement has seen to it that it holds all its components."""
+        return self.ranks[plan.components[0]]
 
     def _ends(self, end: str) -> dict[str, str]:
         """Stream -> the one worker at its reading or writing end."""

@@ -140,12 +140,21 @@ class ConductorState:
             else:
                 self._start(served, life, PREPARE, 0, walk)
 
+    def _close_where_done(self, served: Served, life: Life) -> None:
+        """It is prepared: a worker that no track calls, and that lends nothing, has nothing more of it."""
+        if any(m.references(value) for value in life.prepared.values.values()):
+            return
+        for worker in served.workers.values():
+            if worker.name not in served.track_workers and worker.address in life.holders:
+                self._say(worker.address, m.CloseRequest(life.number))
+
     def _queue(self, served: Served, life: Life) -> None:
         """Sizes are known: refuse what can never fit, let the others wait for their turn."""
         life.request, budget = fit(served.model, life.request, life.prepared, served.pools)
         life.pages = pages_needed(budget, served.pools)
         life.usage["input_tokens"] = sum(start for start, _ in budget.values())
         life.phase = Phase.WAITING
+        self._close_where_done(served, life)
         served.queue.append(life)
         self._admit(served)
 

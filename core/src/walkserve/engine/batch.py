@@ -14,7 +14,11 @@ from walkserve.engine.held import Held
 from walkserve.engine.random import key63, uniform
 from walkserve.engine.rows import Row, RowResult
 from walkserve.engine.sampler import SampleRow, sample
-from walkserve_sdk import Stop
+from walkserve_sdk import ComponentError, Stop
+from walkserve_sdk.errors import shown
+
+COLDEST = 1e-5
+"""A temperature below this draws as this does: only the likeliest token, and no division overflows."""
 
 
 class RowStates(MutableSequence[Any]):
@@ -147,6 +151,7 @@ class TorchBatch:
         drawn: list[Any] = [None] * self.size  # pieces of a split row draw nothing
         for index, token in zip(ready, sample(logits, asked, allow) if ready else [], strict=True):
             drawn[index] = token
+            self.results[index].sampled += 1
             if stop is not None and token in stop:
                 self.stop(index, Stop(stop[token]))
         return drawn
@@ -163,7 +168,7 @@ class TorchBatch:
         wanted = getattr(row.options, params)
         penalised = seen is not None and wanted.repetition_penalty != 1
         return SampleRow(
-            temperature=wanted.temperature,
+            temperature=max(wanted.temperature, COLDEST) if wanted.temperature > 0 else 0.0,
             top_k=wanted.top_k,
             top_p=wanted.top_p,
             min_p=wanted.min_p,
@@ -184,17 +189,35 @@ class TorchBatch:
     def key(self, row: int, *counters: int | str) -> int:
         return key63(*self._rows[row].key, *counters)
 
-    def give(self, gives: Mapping[str, Sequence[Any]]) -> list[RowResult]:
+    def give(self, gives: Mapping[str, Sequence[Any]] | None) -> list[RowResult]:
         """Deal what the method returned out to the rows.
 
         Raises:
-            TypeError: It returned something else than one value per row.
+            ComponentError: It returned other names than a node declares, or fewer values than rows.
         """
-        for name, values in gives.items():
+        counted = [
+            row
+            for row, result in zip(self._rows, self.results, strict=True)
+            if row.is_last and (result.stop is None or result.stop.keep)
+        ]
+        if not counted:
+            return self.results  # all of it is discarded, so it may be anything
+        given = self._checked(gives, {row.gives for row in counted if row.gives is not None})
+        for name, values in given.items():
             if len(values) < self.size:
-                raise TypeError(
+                raise ComponentError(
                     f"{self._held.name} gave {len(values)} values of {name!r} for {self.size} rows"
                 )
             for result, value in zip(self.results, values, strict=False):
                 result.gives[name] = value
         return self.results
+
+    def _checked(self, gives: Any, declared: set[tuple[str, ...]]) -> Mapping[str, Sequence[Any]]:
+        given = {} if gives is None else gives
+        for names in declared:
+            if not isinstance(given, Mapping) or given.keys() != set(names):
+                there = sorted(given) if isinstance(given, Mapping) and given else gives
+                raise ComponentError(
+                    f"{self._held.name}: it must give {sorted(names)}, but returned {shown(there)}"
+                )
+        return given

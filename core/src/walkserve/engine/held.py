@@ -21,6 +21,7 @@ class Held:
     """One loaded component.
 
     Args:
+        dtype: What it was loaded in, or what the component says it computes in instead.
         methods: Those its family's graphs call, by name.
         cache: Of a component with ``kv``.
     """
@@ -76,7 +77,8 @@ def hold(
                 f"{did_you_mean(method, known)}"
             )
     made = kind.load(checkpoint, device=device, dtype=dtype)
-    held = Held(component.name, component, device, dtype, {name: getattr(made, name) for name in methods})
+    own = getattr(made, "dtype", dtype)
+    held = Held(component.name, component, device, own, {name: getattr(made, name) for name in methods})
     if component.kv is not None:
         shape = getattr(made, "kv_shape", None)
         if shape is None:

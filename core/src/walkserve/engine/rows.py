@@ -35,7 +35,6 @@ class Row:
     is_last: bool = True
     keeps: bool = True
     gives: tuple[str, ...] | None = None
-    gives: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -11,13 +11,16 @@ from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
 
+import msgspec
+
 from walkserve import messages as m
 from walkserve.delivery import Chunk
 from walkserve.http.calls import Call, Item, Items
+from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.values import as_numpy
 from walkserve_sdk import Request
-from walkserve_sdk.errors import Unavailable, WalkserveError
+from walkserve_sdk.errors import BadRequest, Unavailable, WalkserveError, shown
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ class Caller:
         address: str = "http",
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        self.state = m.ServerState("starting", "the conductor has not answered yet", 0, ())
+        self.state = m.ServerState("starting", "starting", 0, ())
         self.loading: dict[tuple[str, str], bool] = {}
         """(worker, component) -> whether it has been loaded; for progress bars."""
         self._mailbox = mailbox
@@ -126,6 +129,7 @@ class Caller:
 
         Raises:
             Unavailable: There is no conductor.
+            BadRequest: Something in it cannot be written down, a whole number beyond 64 bits for instance.
         """
         if self.state.pid == 0:
             raise Unavailable(f"{model} is not ready: {self.state.detail}")
@@ -141,7 +145,10 @@ class Caller:
             given=tuple(sorted(request.given)),
         )
         call = Call(tag, lambda: self._cancel(tag), on_cut)
-        self._mailbox.send(CONDUCTOR, [submit])
+        try:
+            self._mailbox.send(CONDUCTOR, [submit])
+        except Unsendable as error:
+            raise _refusal(request) from error
         self._calls[tag] = call
         return call
 
@@ -162,6 +169,7 @@ class Caller:
         try:
             while True:
                 self._hear_all(await self._mailbox.receive())
+                await asyncio.sleep(0)  # frames that keep coming would leave no turn to anybody else
         except Exception:  # of the mailbox itself: nothing can be heard any more
             log.exception("the mailbox %r broke", self._address)
             self.conductor_died("its mailbox broke")
@@ -172,9 +180,8 @@ class Caller:
             match message:
                 case m.Emitted():
                     self._hear_items(message)
-                    for item in message.items:
-                        if isinstance(item, m.TensorRef):
-                            freed[item.owner].append(item.key)
+                    for lent in (one for item in message.items for one in m.references(item)):
+                        freed[lent.owner].append(lent.key)
                 case m.Admitted() | m.RequestEnded() | m.RequestFailed():
                     self._hear_of_call(message)
                 case m.ServerState():
@@ -237,6 +244,8 @@ class Caller:
                 return as_numpy(value, self._reader)
             case m.Blob():
                 return value.data
+            case list():
+                return [self._read(one) for one in value]
             case _:
                 return value
 
@@ -256,6 +265,17 @@ class Caller:
     def _ring(self) -> None:
         rung, self._changed = self._changed, asyncio.Event()
         rung.set()
+
+
+def _refusal(request: Request) -> BadRequest:
+    """Which of a request's options cannot be sent."""
+    for name in sorted(request.given):
+        value = getattr(request.options, name, None)
+        try:
+            msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return BadRequest(f"{name}: {shown(value)} cannot be sent to the model: {error}", param=name)
+    return BadRequest("the request holds something that cannot be sent to the model")
 
 
 def _addresses(state: m.ServerState) -> set[str]:

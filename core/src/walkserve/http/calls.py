@@ -17,7 +17,7 @@ from walkserve.delivery import Delivery, Done, Failed
 
 TAKE_BYTES = 256 * 1024
 
-Item = None | bool | int | float | str | bytes | list[int] | NDArray[Any]
+Item = None | bool | int | float | str | bytes | list[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ def _http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Re
         case 404:
             message = f"there is no {request.method} {request.url.path[:200]} here"
         case 405:
-            allowed = (error.headers or {}).get("allow", "")
+            allow = (error.headers or {}).get("allow", "")
+            allowed = ", ".join(method for method in allow.split(", ") if method != "OPTIONS")
             message = f"{request.url.path[:200]} takes {allowed}, not {request.method}"
         case 413:
             message = "the body is too large"

@@ -26,13 +26,14 @@ from walkserve.http.speech_docs import DESCRIPTION, SpeechOperation
 from walkserve.media.audio import SAMPLE_BYTES, pcm16, wav_header
 from walkserve.messages import RequestEnded
 from walkserve_sdk import Audio, Model, Request, SpeechAsk
-from walkserve_sdk.errors import BadRequest, ComponentError, did_you_mean
-from walkserve_sdk.requests import option_paths
+from walkserve_sdk.errors import BadRequest, ComponentError
+from walkserve_sdk.requests import option_paths, unknown_option
 
 log = logging.getLogger(__name__)
 
 SURFACE = "audio.speech"
 FORMATS = ("wav", "pcm")
+SPEEDS = (0.25, 4)
 
 
 class SpeechBody(Struct, frozen=True):
@@ -131,12 +132,17 @@ def read_speech(models: Mapping[str, Model], given: dict[str, Any]) -> Speech:
     require_surface(name, model, SURFACE)
     body, rest = read_fields(SpeechBody, given)
     options = option_paths(type(model).Options)
-    _check(body)
+    _check(body, type(model))
     for field in rest:
         if field not in options:
-            known = {*SpeechBody.__struct_fields__, *options}
-            raise BadRequest(f"unknown field {field!r}{did_you_mean(field, known)}", param=field)
-    ask = SpeechAsk(text=body.input, voice=body.voice, instructions=body.instructions, options=rest)
+            raise unknown_option(type(model).Options, field, what="field", also=SpeechBody.__struct_fields__)
+    ask = SpeechAsk(
+        text=body.input,
+        voice=body.voice,
+        instructions=body.instructions,
+        speed=1.0 if body.speed is None else body.speed,
+        options=rest,
+    )
     try:
         request = model.speech_request(ask)
     except BadRequest as wrong:
@@ -146,7 +152,7 @@ def read_speech(models: Mapping[str, Model], given: dict[str, Any]) -> Speech:
     return Speech(name, request, output, sound, body.response_format or "wav", _is_streamed(body))
 
 
-def _check(body: SpeechBody) -> None:
+def _check(body: SpeechBody, family: type[Model]) -> None:
     if not body.input.strip():
         raise BadRequest("input: there is nothing to say", param="input")
     if body.response_format is not None and body.response_format not in FORMATS:
@@ -154,8 +160,17 @@ def _check(body: SpeechBody) -> None:
             f"response_format: {body.response_format!r} is not offered; there is {' and '.join(FORMATS)}",
             param="response_format",
         )
+    if body.instructions is not None and not family.takes_instructions:
+        raise BadRequest(
+            "instructions: this model takes no instructions; leave them out", param="instructions"
+        )
     if body.speed is not None and body.speed != 1.0:
-        raise BadRequest("speed: only 1 is offered, the voice's own; leave it out", param="speed")
+        if not family.takes_speed:
+            raise BadRequest("speed: only 1 is offered, the voice's own; leave it out", param="speed")
+        if not SPEEDS[0] <= body.speed <= SPEEDS[1]:
+            raise BadRequest(
+                f"speed: it is from {SPEEDS[0]} to {SPEEDS[1]}, got {body.speed:g}", param="speed"
+            )
     if body.stream_format is not None and body.stream_format != "audio":
         raise BadRequest(
             f"stream_format: {body.stream_format!r} is not offered; there is 'audio'", param="stream_format"

@@ -24,6 +24,9 @@ Speaks a text, as OpenAI's route of that name does. What differs:
 * Every further field is an option of the model's family (`max_tokens`, `temperature`, `seed`, ...). A field
   that neither this route nor the family knows is a 400.
 
+The same `seed` gives the same sound again. `temperature: 0` alone does not where a family draws more than
+tokens: noise that a codec adds, for instance, which an option such as `codec_noise: false` leaves out.
+
 The content type is `audio/wav`, or `audio/pcm;rate=24000;channels=1` with the true rate and channels.
 `x-seed` is the random seed in force. An unstreamed response also has `x-finish-reason`,
 `x-usage-input-tokens` and `x-usage-output-tokens`. Every response has an `x-request-id`.
@@ -46,7 +49,13 @@ _BODY = Schema(
         "voice": _text("One of the model's voices; its default if absent."),
         "instructions": _text("How to say it, for families that take instructions."),
         "response_format": _text("How samples are sent.", enum=["wav", "pcm"], default="wav"),
-        "speed": Schema(type=OpenAPIType.NUMBER, description="Only 1 is offered.", enum=[1], default=1),
+        "speed": Schema(
+            type=OpenAPIType.NUMBER,
+            description="1 is the voice's own; others are for families that can.",
+            minimum=0.25,
+            maximum=4,
+            default=1,
+        ),
         "stream": Schema(
             type=OpenAPIType.BOOLEAN, description="Send samples as they are made.", default=False
         ),

@@ -11,7 +11,7 @@ import torch
 
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
-from walkserve.config import ModelConfig
+from walkserve.config import ModelConfig, rank_number
 from walkserve.engine.held import Held, hold
 from walkserve.engine.local import LocalEngine
 from walkserve.graph.lower import lower_model
@@ -120,7 +120,9 @@ class Worker:
         def pages(shape: KVShape, page_size: int) -> int:
             if device.type == "cpu":
                 return -(-self.config.cache_tokens // page_size)
-            return _gpu_pages(shape, page_size, device, dtype, len(self.config.workers))
+            count = torch.cuda.device_count()
+            sharing = sum(rank % count == device.index for rank in self.config.device_ranks)
+            return _gpu_pages(shape, page_size, device, dtype, max(1, sharing))
 
         held = hold(component, methods, self.config.checkpoint, device=device, dtype=dtype, pages=pages)
         self.mailbox.send("conductor", [m.Loading(self.name, name, done=True)])
@@ -135,8 +137,7 @@ class Worker:
             return torch.device("cpu")
         if not torch.cuda.is_available():
             raise LoadError("device 'cuda' is asked for, but torch sees no GPU; use --device cpu")
-        rank = int(self.name.rpartition("rank")[2] or 0)
-        return torch.device("cuda", rank % torch.cuda.device_count())
+        return torch.device("cuda", (rank_number(self.name) or 0) % torch.cuda.device_count())
 
     def _limits(self, plans: dict[str, Plan], held: dict[str, Held]) -> dict[Key, Limits]:
         limits: dict[Key, Limits] = {}

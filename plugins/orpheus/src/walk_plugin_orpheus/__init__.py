@@ -45,7 +45,7 @@ class Orpheus(Model):
     @dataclass(frozen=True)
     class Options(Model.Options):
         voice: str = "tara"
-        max_tokens: Annotated[int, Meta(ge=1)] = 1200
+        max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1200
         sampling: SamplingParams = SamplingParams(temperature=0.6, top_p=0.8, repetition_penalty=1.3)
         constrain: bool = False  # only ids that are legal at their frame position
         codec_noise: bool = True  # the noise SNAC was trained to add while decoding
@@ -98,12 +98,6 @@ class Orpheus(Model):
         return replace(request, options=replace(request.options, voice=voice))
 
     def speech_request(self, ask: SpeechAsk) -> Request:
-        if ask.instructions is not None:
-            raise BadRequest("this model takes no instructions; leave the field out", param="instructions")
-        if ask.speed != 1:
-            raise BadRequest(
-                f"this model speaks at its own speed only; speed={ask.speed:g} is not served", param="speed"
-            )
         if not ask.text.strip():
             raise BadRequest("input is empty; there is nothing to say", param="input")
         options = dict(ask.options) | ({} if ask.voice is None else {"voice": ask.voice})

@@ -25,6 +25,8 @@ class _Voice:
 class SnacDecoder:
     """SNAC 24 kHz (Siuzdak 2024) as a stream: however frames arrive, the samples are those of one decode."""
 
+    dtype = torch.float32  # whatever it is loaded in
+
     def __init__(
         self, exact: StreamingDecoder, window: WindowDecoder, ids: SpeechIds, device: torch.device
     ) -> None:

@@ -14,7 +14,7 @@ from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal
 from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
 
 
-class _Weights(nn.Module):
+class Weights(nn.Module):
     """The published key layout: ``model.…`` and ``lm_head.weight``."""
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -26,7 +26,7 @@ class _Weights(nn.Module):
 class OrpheusLM:
     """Llama 3.2 (3B in the published checkpoint) over text and speech tokens."""
 
-    def __init__(self, weights: _Weights, config: LlamaConfig, ids: SpeechIds) -> None:
+    def __init__(self, weights: Weights, config: LlamaConfig, ids: SpeechIds) -> None:
         self.trunk = weights.model
         self.head: Tensor = (
             weights.model.embed_tokens.weight if config.tie_word_embeddings else weights.lm_head.weight
@@ -46,7 +46,7 @@ class OrpheusLM:
         folder = checkpoint.file("config.json").parent
         config = LlamaConfig.from_pretrained(folder, attn_implementation=register_paged_attention())
         with torch.device("meta"):
-            weights = _Weights(config)
+            weights = Weights(config)
         load_strictly(
             weights,
             read_safetensors(folder),

@@ -1,0 +1,7 @@
+"""walkserve.Engine: the server's conductor and workers in one process, for scripts, notebooks and tests."""
+
+from walkserve.api.engine import Engine
+from walkserve.api.generation import Generation
+from walkserve.api.results import OutputEvent, Result, Sound
+
+__all__ = ["Engine", "Generation", "OutputEvent", "Result", "Sound"]

@@ -1,0 +1,244 @@
+"""Engine: a model in this process; requests go out, and what is said to each comes to whoever made it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Self
+
+from walkserve import messages as m
+from walkserve.api.generation import Call, Generation
+from walkserve.api.results import OutputEvent, Result, join_pieces, read_item
+from walkserve.api.threads import CLIENT, Threads
+from walkserve.conductor.process import ADDRESS as CONDUCTOR
+from walkserve.delivery import Chunk, Failed
+from walkserve.plugins import load_model
+from walkserve.resolve import resolve_model
+from walkserve.worker.assemble import Worker
+from walkserve_sdk import LoadError, Model, Output, Part, Request
+from walkserve_sdk.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+KINDS = ("text", "image", "audio", "video", "tensor")
+_CLOSED = "the engine is closed; use it within `with engine:`, which opens it"
+_LOADING = "the engine is loading"
+_CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
+
+
+class Engine:
+    """A model in this process: ``with Engine("orpheus:toy") as engine: engine.generate(text="call 5 5 1")``.
+
+    Any thread may ask; a closed engine may be opened again; a forked process has to open its own.
+
+    Args:
+        model: ``NAME[:VARIANT][=CHECKPOINT]``, as ``walkserve serve`` takes it.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        dtype: ``"auto"``, ``"float32"`` or ``"bfloat16"``.
+        deterministic: Batched equals alone, to the bit on a CPU.
+        settings: What else ``walkserve.resolve.resolve_model`` takes.
+
+    Raises:
+        WalkserveError: The model cannot be found or loaded.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        deterministic: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.config = resolve_model(
+            model, device=device, dtype=dtype, deterministic=deterministic, **settings
+        )
+        self.model: Model = load_model(self.config.family)(self.config.checkpoint)
+        self._threads: Threads | None = None
+        self._calls: dict[int, Call] = {}  # requests that have not ended
+        self._tags = count()
+        self._refusal = _CLOSED  # why nothing is served now, or ""
+        # Guards all of the above, and the mailbox's sending end. It has to be reentrant: a Generation
+        # may be collected, and so cancelled, in the middle of anything.
+        self._changed = threading.Condition(threading.RLock())
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._check_process()
+        with self._changed:
+            if self._threads is not None:
+                raise Unavailable("the engine is open already; close it first, or open another")
+            self._threads = threads = Threads(self.config, self._hear, self._fail_all)
+            self._refusal = _LOADING
+        try:
+            threads.start()
+            with self._changed:
+                self._changed.wait_for(lambda: self._refusal != _LOADING)
+                if self._refusal:
+                    raise LoadError(self._refusal)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything; what still runs is thrown away, and whoever reads it gets ``Unavailable``."""
+        threads = self._threads
+        if threads is None or self._is_elsewhere():
+            return
+        with self._changed:
+            self._fail_all(_CLOSED)
+            threads.stop()
+        threads.join()
+        with self._changed:
+            if self._threads is threads:
+                self._threads = None
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that run; none when it is closed."""
+        threads = self._threads
+        return threads.workers if threads is not None else []
+
+    def _is_elsewhere(self) -> bool:
+        """Asked before any lock: in a forked process there is nobody who would let go of it."""
+        threads = self._threads
+        return threads is not None and threads.pid != os.getpid()
+
+    def _check_process(self) -> None:
+        if self._is_elsewhere():
+            raise Unavailable("the engine belongs to the process that opened it; open another in this one")
+
+    def _fail_all(self, why: str) -> None:
+        """Nothing is served any more: whoever waits is told, and whoever comes is refused."""
+        with self._changed:
+            if self._refusal != _CLOSED:  # else this is only how it closes
+                self._refusal = why
+            calls, self._calls = self._calls, {}
+            for call in calls.values():
+                call.events.put(Failed(m.Fault(why, 503, "unavailable", "unavailable")))
+            self._changed.notify_all()
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def stream(self, *, outputs: Sequence[str | Output] | None = None, **fields: Any) -> Generation:
+        """Start a request; iterate over the result for its pieces, in order.
+
+        Args:
+            outputs: Names of what is asked for; by default every output of the model.
+            fields: Parts by their kind (``text="…"``), everything else the family's options.
+
+        Raises:
+            BadRequest: Before anything starts, for what the model's own check refuses.
+            Unavailable: The engine is closed, broken, or another process's.
+        """
+        return self.submit(self._request(outputs, fields))
+
+    def generate(self, *, outputs: Sequence[str | Output] | None = None, **fields: Any) -> Result:
+        """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with."""
+        request = self._request(outputs, fields)
+        pieces: dict[str, list[Any]] = {name: [] for name in request.outputs}
+        with self.submit(request) as generation:
+            for event in generation:
+                pieces[event.output].append(event.data)
+        ended = generation.ended
+        assert ended is not None
+        joined = {name: join_pieces(self.model.spec.outputs[name], some) for name, some in pieces.items()}
+        return Result(joined, ended.finish_reason, ended.seed, ended.usage, ended.counts)
+
+    def submit(self, request: Request) -> Generation:
+        """Start a request that the model's own gate has made. Raises what ``stream`` does."""
+        self._check_process()
+        tag, call = next(self._tags), Call()
+        generation = Generation(tag, call, self._cancel, self._check_process)
+        submit = m.Submit(
+            client=CLIENT,
+            tag=tag,
+            model=self.config.name,
+            parts=tuple(m.SentPart.of(part) for part in request.parts),
+            outputs=request.outputs,
+            options=request.options,
+            seed=request.seed,
+            given=tuple(request.given),
+        )
+        with self._changed:
+            if self._refusal:
+                raise Unavailable(self._refusal)
+            self._calls[tag] = call
+            self._say(CONDUCTOR, submit)
+        return generation
+
+    def _request(self, outputs: Sequence[str | Output] | None, fields: dict[str, Any]) -> Request:
+        parts = tuple(Part(kind, fields.pop(kind)) for kind in KINDS if kind in fields)
+        return self.model.request(outputs=outputs, parts=parts, options=fields)
+
+    def _cancel(self, tag: int, fault: m.Fault = _CANCELLED) -> None:
+        """Give up a request that has not ended; whoever still reads it gets ``fault``."""
+        if self._is_elsewhere():
+            return
+        with self._changed:
+            call = self._calls.pop(tag, None)
+            if call is not None:
+                self._say(CONDUCTOR, m.Cancel(CLIENT, tag))
+                call.events.put(Failed(fault))
+
+    def _say(self, to: str, message: m.Message) -> None:
+        with self._changed:
+            if self._threads is not None:
+                self._threads.mailbox.send(to, [message])
+
+    # --- what the conductor and the workers say -------------------------------------------------------
+
+    def _hear(self, message: m.Message) -> None:
+        match message:
+            case m.ServerState(phase="stopped"):
+                self._fail_all(message.detail)
+            case m.ServerState(phase="ready"):
+                with self._changed:
+                    if self._refusal == _LOADING:
+                        self._refusal = ""
+                        self._changed.notify_all()
+            case m.Emitted():
+                self._hear_items(message)
+            case m.Admitted() | m.RequestEnded() | m.RequestFailed():
+                self._hear_of_call(message, [])
+            case _:
+                pass  # loading: nobody watches
+
+    def _hear_items(self, message: m.Emitted) -> None:
+        """Read at once and free, whether or not somebody still wants them: nothing stays lent."""
+        threads = self._threads
+        assert threads is not None
+        try:
+            if message.tag in self._calls:
+                output = self.model.spec.outputs[message.output]
+                data = [read_item(output, item, threads.carrier) for item in message.items]
+                self._hear_of_call(message, [OutputEvent(message.output, one) for one in data])
+        except Exception:  # whatever it is, it is this request's; the others go on
+            log.exception("an item of %r cannot be read", message.output)
+            fault = m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
+            self._cancel(message.tag, fault)
+        for item in message.items:
+            for lent in m.references(item):
+                self._say(lent.owner, m.FreeTensors([lent.key]))
+
+    def _hear_of_call(
+        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, pieces: list[OutputEvent]
+    ) -> None:
+        with self._changed:
+            call = self._calls.get(message.tag)
+            if call is None:
+                return
+            for event in call.delivery.hear(message):
+                for one in pieces if isinstance(event, Chunk) else (event,):
+                    call.events.put(one)
+            if call.delivery.is_over:
+                del self._calls[message.tag]
