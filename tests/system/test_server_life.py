@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -106,21 +105,21 @@ def test_the_first_interrupt_finishes_what_runs_and_leaves_nothing_behind(start_
     assert _run_folders() <= before
 
 
-def test_the_second_interrupt_stops_at_once(start_server):
+def test_the_second_interrupt_stops_at_once_and_tells_who_waits(start_server):
     server = start_server(*SERVE_LONG).wait_until_ready()
-    thread = threading.Thread(target=_ignore_errors, args=(server.url,))
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(httpx.post(f"{server.url}/v1/audio/speech", json=LONG, timeout=60))
+    )
     thread.start()
     server.wait_for(lambda state: state["models"][0]["running"] == 1)
     server.interrupt()
-    time.sleep(0.1)
+    server.wait_for(lambda state: state["phase"] == "draining")
     server.interrupt()
-    server.process.wait(30)
+    assert server.process.wait(30) == 0
     thread.join()
-
-
-def _ignore_errors(url: str) -> None:
-    with contextlib.suppress(httpx.TransportError):
-        httpx.post(f"{url}/v1/audio/speech", json=LONG, timeout=60)
+    assert answers[0].status_code == 503
+    assert "did not leave" not in server.printed
 
 
 def test_children_do_not_outlive_a_killed_server_and_the_next_start_cleans_up(start_server):

@@ -1,4 +1,4 @@
-"""What every child process of a server does first: leave Ctrl-C to its parent, and not outlive it."""
+"""What every child process of a server does first: leave signals to its parent, and not outlive it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,28 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def configure_child(log_level: str) -> None:
-    """Log to stderr, ignore the terminal's signals, and die when the parent does."""
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(processName)s %(name)s %(levelname)s %(message)s",
-    )
+def follow_parent(parent: int) -> None:
+    """Leave signals to the process ``parent``, and die when it does. Called before anything is imported.
+
+    A service manager may signal all processes of a service at once; it is the parent who ends the others.
+    Only Linux can promise a signal at a parent's death; elsewhere a child whose server is killed
+    outright stays until it is ended by hand.
+
+    Raises:
+        SystemExit: ``parent`` is gone already.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died in between
+    # told, not asked before: a child whose parent died early would take its foster parent for it
+    if os.getppid() != parent:
         sys.exit(1)
+
+
+def configure_child(name: str, log_level: str) -> None:
+    """Log to stderr, under the child's own name."""
+    handler = logging.StreamHandler(sys.stderr)
+    line = "%(asctime)s %(child)s %(name)s %(levelname)s %(message)s"
+    handler.setFormatter(logging.Formatter(line, defaults={"child": name}))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])

@@ -1,4 +1,4 @@
-"""The conductor as a process, ``python -m walkserve.conductor.process CONFIG``, or as a thread's loop."""
+"""The conductor, as ``python -m walkserve.conductor.process PARENT CONFIG`` or as a thread's loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from walkserve import messages as m
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.config import ModelConfig, ServerConfig
-from walkserve.lifecycle import configure_child
+from walkserve.lifecycle import configure_child, follow_parent
 from walkserve.plugins import load_model
-from walkserve.transport.base import Mailbox
+from walkserve.transport.base import Mailbox, Unsendable
+from walkserve_sdk import WalkserveError
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +32,19 @@ def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
 
 
 def conduct(state: ConductorState, mailbox: Mailbox) -> None:
-    """Hear and say until the server has stopped; then send the workers home."""
+    """Hear and say until the server has stopped; then fail what is still open and send the workers home."""
     while state.phase != "stopped":
-        for message in mailbox.receive(None):
+        heard = mailbox.receive(None)
+        for message in heard:
             try:
                 state.hear(message)  # type: ignore[arg-type]
             except Exception:  # one bad message fails nobody else
                 log.exception("the conductor could not hear %s", type(message).__name__)
         _flush(state, mailbox)
+        for message in heard:
+            if isinstance(message, m.WorkerLost):
+                mailbox.forget(message.address)
+    state.fail_all(m.Fault("the server stops", 503, "unavailable", "unavailable"))
     for served in state.fleet.served.values():
         for worker in served.workers.values():
             if worker.address:
@@ -48,21 +54,45 @@ def conduct(state: ConductorState, mailbox: Mailbox) -> None:
 
 
 def _flush(state: ConductorState, mailbox: Mailbox) -> None:
-    said = dict(state.outbox)
-    state.outbox.clear()
-    for address, messages in said.items():
-        mailbox.send(address, messages)
+    """Say what has gathered. What cannot be written down fails its own request, which is more to say."""
+    while state.outbox:
+        said = dict(state.outbox)
+        state.outbox.clear()
+        for address, messages in said.items():
+            try:
+                mailbox.send(address, messages)
+            except Unsendable as error:
+                log.error("%s", error)
+                for message in error.messages:
+                    _fail_unsendable(state, address, message)
 
 
-def main(config_path: str) -> None:
-    """Run until told to stop, or until the server that started it is gone."""
+def _fail_unsendable(state: ConductorState, address: str, message: m.Message) -> None:
+    fault = m.Fault(f"a {type(message).__name__} of this request cannot be sent", code="unsendable")
+    number, tag = getattr(message, "number", None), getattr(message, "tag", None)
+    if number is not None:
+        state.fail_number(number, fault)
+    elif tag is not None:
+        state.outbox[address].append(m.RequestFailed(tag, fault))
+
+
+def main(parent: str, config_path: str) -> int:
+    """Run until told to stop, or until the server that started it is gone; 1 if it could not start."""
+    follow_parent(int(parent))
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
-    configure_child(config.log_level)
+    configure_child(ADDRESS, config.log_level)
     from walkserve.transport.sockets import SocketMailbox
 
     with SocketMailbox(ADDRESS, Path(config.run_folder), receives=m.ToConductor) as mailbox:
-        conduct(ConductorState(served_models(config.models)), mailbox)
+        try:
+            state = ConductorState(served_models(config.models))
+        except WalkserveError as error:
+            log.error("%s", error)
+            log.debug("where it was raised", exc_info=error)
+            return 1
+        conduct(state, mailbox)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(*sys.argv[1:]))

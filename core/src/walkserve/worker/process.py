@@ -1,21 +1,24 @@
-"""One worker as a process: ``python -m walkserve.worker.process CONFIG NAME ADDRESS``."""
+"""One worker as a process: ``python -m walkserve.worker.process PARENT CONFIG NAME ADDRESS``."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import closing
-from pathlib import Path
 
-import msgspec
-
-from walkserve.config import ServerConfig
-from walkserve.lifecycle import configure_child
+from walkserve.lifecycle import configure_child, follow_parent
 
 
-def main(config_path: str, name: str, address: str) -> None:
-    """Run until told to stop, or until the server that started it is gone."""
+def main(parent: str, config_path: str, name: str, address: str) -> int:
+    """Run until told to stop, or until the server that started it is gone; 1 if it could not start."""
+    follow_parent(int(parent))
+    from contextlib import closing
+    from pathlib import Path
+
+    import msgspec
+
+    from walkserve.config import ServerConfig
+
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
-    configure_child(config.log_level)
+    configure_child(name, config.log_level)
     from walkserve.messages import ToWorker
     from walkserve.transport.carrier import ArenaCarrier
     from walkserve.transport.sockets import SocketMailbox
@@ -27,8 +30,10 @@ def main(config_path: str, name: str, address: str) -> None:
         SocketMailbox(address, folder, receives=ToWorker) as mailbox,
         closing(ArenaCarrier(address, folder)) as carrier,
     ):
-        Worker(model, name, address, mailbox, carrier, threads=config.threads).run()
+        worker = Worker(model, name, address, mailbox, carrier, threads=config.threads)
+        worker.run()
+    return 0 if worker.loop is not None else 1
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

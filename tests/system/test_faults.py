@@ -1,0 +1,236 @@
+"""What dies, hangs or cannot start: who is told, what goes on, and how soon everything is gone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+import pytest
+from tests.system.conftest import GOLDEN, RunningServer
+
+ASK = {"input": "call 5 5 1", "voice": "tara", "temperature": 0}
+LONG = ASK | {"model": "orpheus", "max_tokens": 6000}  # of the golden checkpoint: it goes on to the end
+SERVE_LONG = (f"orpheus={GOLDEN}", "--port", "0")
+
+
+class HastyServer(RunningServer):
+    """A server with other constants than the supervisor's own, so that a test need not wait."""
+
+    def __init__(self, *arguments: str, log: Path, **constants: object) -> None:
+        self._log = log
+        program = (
+            "import sys, walkserve.supervisor as it\n"
+            f"vars(it).update({constants!r})\n"
+            "from walkserve.cli import main\n"
+            "sys.exit(main())"
+        )
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program, "serve", *arguments, "--device", "cpu"],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.url = ""
+
+
+@pytest.fixture
+def start_hasty(tmp_path: Path) -> Iterator[Callable[..., HastyServer]]:
+    started: list[HastyServer] = []
+
+    def start(*arguments: str, **constants: object) -> HastyServer:
+        started.append(HastyServer(*arguments, log=tmp_path / f"hasty{len(started)}", **constants))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def _children(server: RunningServer) -> list[int]:
+    pid = server.process.pid
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _wait_until(wanted: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not wanted():
+        assert time.monotonic() < deadline, "never came about"
+        time.sleep(0.005)
+
+
+def _told(server: RunningServer) -> list[str]:
+    """What the server told its user, without what it said of loading and readiness."""
+    lines = [line for line in server.printed.splitlines() if line.startswith("walkserve: ")]
+    return [line for line in lines if not re.search(r"listening on|has loaded|: ready: ", line)]
+
+
+class Asking(threading.Thread):
+    """One request, asked in the background: its status and body, or what went wrong on the way."""
+
+    def __init__(self, server: RunningServer, **fields: object) -> None:
+        super().__init__()
+        self.url, self.fields = f"{server.url}/v1/audio/speech", fields
+        self.status: int | str = ""
+        self.body = b""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with httpx.stream("POST", self.url, json=self.fields, timeout=90) as answer:
+                self.status = answer.status_code
+                for piece in answer.iter_raw():
+                    self.body += piece
+        except httpx.TransportError as error:
+            self.status = type(error).__name__ if not self.status else f"{self.status}, then cut"
+
+    @property
+    def code(self) -> str:
+        self.join(60)
+        return msgspec.json.decode(self.body)["error"]["code"]
+
+
+def _is_running(state: dict) -> bool:
+    return state["models"][0]["running"] >= 1
+
+
+def _worker(state: dict, name: str) -> dict:
+    return next(w for model in state["models"] for w in model["workers"] if w["name"] == name)
+
+
+# --- the server is killed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("children", [1, 3])
+def test_children_that_still_start_do_not_outlive_a_killed_server(start_server, children):
+    server = start_server(*SERVE_LONG)
+    _wait_until(lambda: len(_children(server)) >= children)
+    started = _children(server)
+    server.kill()
+    _wait_until(lambda: not any(_runs(pid) for pid in started))
+
+
+# --- leaving -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_loading_ends_everything_without_waiting_for_who_loads(start_server, number):
+    server = start_server(*SERVE_LONG)
+    _wait_until(lambda: "listening" in server.printed and len(_children(server)) == 3)
+    children = _children(server)
+    server.process.send_signal(number)
+    assert server.process.wait(30) == 0
+    assert _told(server) == []
+    assert "did not leave" not in server.printed and "Traceback" not in server.printed
+    assert not any(_runs(pid) for pid in children)
+
+
+def test_a_client_that_never_reads_holds_up_the_end_only_until_the_deadline(start_hasty):
+    server = start_hasty(*SERVE_LONG, DRAIN_S=0.5).wait_until_ready()
+    body = msgspec.json.encode(LONG | {"stream": True})
+    head = (
+        "POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((urlsplit(server.url).hostname, urlsplit(server.url).port))
+        client.sendall(head.encode() + body)
+        server.wait_for(_is_running)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+    assert "did not leave" not in server.printed and "Traceback" not in server.printed
+
+
+# --- the conductor is killed ---------------------------------------------------------------------------
+
+
+def test_without_its_conductor_a_server_tells_its_clients_and_ends_with_one_line(start_server):
+    server = start_server(*SERVE_LONG).wait_until_ready()
+    children = _children(server)
+    whole, streamed = Asking(server, **LONG), Asking(server, **LONG, stream=True)
+    state = server.wait_for(lambda state: state["models"][0]["running"] == 2)
+    _wait_until(lambda: streamed.body)
+    os.kill(state["conductor_pid"], signal.SIGKILL)
+    assert server.process.wait(30) == 1
+    assert (whole.code, whole.status) == ("conductor_lost", 503)
+    streamed.join()
+    assert streamed.status == "200, then cut"
+    assert _told(server) == ["walkserve: the conductor ended with code -9; the server stops"]
+    assert not any(_runs(pid) for pid in children)
+
+
+# --- a worker cannot start, or is killed ---------------------------------------------------------------
+
+
+def test_a_worker_that_never_starts_ends_a_server_that_has_served_nothing(start_server, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(GOLDEN, broken)
+    for weights in broken.rglob("*.safetensors"):
+        weights.write_bytes(b"no weights")
+    server = start_server(f"orpheus={broken}", "--port", "0")
+    assert server.process.wait(60) == 1
+    (told,) = _told(server)
+    assert "orpheus.rank0 cannot start" in told
+    assert "Traceback" not in server.printed
+
+
+def test_one_models_worker_costs_the_other_model_nothing(start_hasty, tmp_path):
+    golden = tmp_path / "golden"
+    shutil.copytree(GOLDEN, golden)
+    server = start_hasty(
+        "orpheus:toy", f"orpheus:golden={golden}", "--port", "0", RESTART_S=(0.0, 0.0)
+    ).wait_until_ready()
+    folder = next(Path("/dev/shm").glob(f"walkserve-{server.process.pid}-*"))
+    toy = ASK | {"model": "orpheus:toy", "input": "1 2 3 4 5 6 7 8 9 0", "stream": True}
+    long = LONG | {"model": "orpheus:golden"}
+    alone = Asking(server, **toy)
+    alone.join()
+
+    lost = Asking(server, **long)
+    state = server.wait_for(lambda state: state["models"][1]["running"] == 1)
+    speaking = Asking(server, **toy)
+    _wait_until(lambda: speaking.body)
+    os.kill(_worker(state, "orpheus-golden.rank0")["pid"], signal.SIGKILL)
+    assert (lost.code, lost.status) == ("worker_lost", 503)
+    speaking.join()
+    assert (speaking.status, len(speaking.body)) == (200, len(alone.body))
+
+    # it comes back, and nothing of the dead one is left
+    server.wait_until_ready()
+    assert httpx.post(f"{server.url}/v1/audio/speech", json=long | {"max_tokens": 70}).status_code == 200
+    assert not [path.name for path in folder.iterdir() if path.name.startswith("orpheus-golden.rank0.0")]
+
+    # what cannot come back is given up, and the other goes on
+    shutil.rmtree(golden)
+    os.kill(_worker(server.state(), "orpheus-golden.rank0")["pid"], signal.SIGKILL)
+    _wait_until(lambda: "not started again" in server.printed, seconds=60)
+    assert httpx.post(f"{server.url}/v1/audio/speech", json=toy, timeout=60).status_code == 200
+    assert httpx.post(f"{server.url}/v1/audio/speech", json=long, timeout=60).status_code == 503
+    assert _told(server) == [
+        "walkserve: orpheus-golden.rank0 ended with code 1;"
+        " after 3 times within a minute it is not started again"
+    ]
+    assert server.stop() == 0

@@ -1,0 +1,142 @@
+"""How a server's children begin and end, without a server around them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from walkserve import messages as m
+from walkserve.conductor.process import conduct
+from walkserve.conductor.state import ConductorState
+from walkserve.transport.base import Unsendable
+
+CHILD = """
+import logging, sys
+from walkserve.lifecycle import configure_child, follow_parent
+follow_parent(int(sys.argv[1]))
+assert "msgspec" not in sys.modules and "torch" not in sys.modules
+configure_child("speaker.rank0", "info")
+logging.getLogger("walkserve.somewhere").info("here")
+"""
+
+
+def _child(parent: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, str(parent)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_child_leaves_at_once_when_its_parent_is_gone_before_it_has_looked():
+    assert _child(os.getppid()).returncode == 1
+    assert _child(os.getpid()).returncode == 0
+
+
+def test_a_child_logs_under_its_own_name():
+    line = _child(os.getpid()).stderr
+    assert line.endswith(" speaker.rank0 walkserve.somewhere INFO here\n")
+
+
+class Post:
+    """A mailbox that gives what it was given, frame by frame, and refuses some messages."""
+
+    address = "conductor"
+    dropped = 0
+
+    def __init__(self, *frames: list[m.Message], refuses: Sequence[m.Message] = ()) -> None:
+        self.frames = list(frames)
+        self.refuses = list(refuses)
+        self.did: list[tuple[str, object]] = []
+
+    def receive(self, timeout_s: float | None = None) -> list[m.Message]:
+        return self.frames.pop(0)
+
+    def send(self, to: str, messages: Sequence[m.Message]) -> None:
+        refused = [message for message in messages if message in self.refuses]
+        self.did += [(to, message) for message in messages if message not in refused]
+        if refused:
+            raise Unsendable(to, refused, "a test says so")
+
+    def forget(self, to: str) -> None:
+        self.did.append(("forget", to))
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Desk(ConductorState):
+    """A conductor of no models that says what a test wants it to say."""
+
+    def __init__(self, **says: list[m.Message]) -> None:
+        super().__init__({})
+        self.says = says
+        self.failed: list[tuple[int, str | None]] = []
+
+    def hear(self, message: m.ToConductor) -> None:
+        if isinstance(message, m.Loading):
+            for address, said in self.says.items():
+                self.outbox[address].extend(said)
+        elif not isinstance(message, m.WorkerLost):
+            super().hear(message)
+
+    def fail_number(self, number: int, fault: m.Fault) -> None:
+        self.failed.append((number, fault.code))
+        self._say("http", m.RequestFailed(number, fault))
+
+    def fail_all(self, fault: m.Fault) -> None:
+        self._say("http", m.RequestFailed(99, fault))
+
+
+GO = m.Loading("", "", done=True)
+ATTACH, HALT = m.Attach("http"), m.Halt()
+
+
+def test_what_is_open_fails_before_clients_hear_that_the_server_has_stopped():
+    post = Post([ATTACH], [HALT])
+    conduct(Desk(), post)
+    (_, failed), (_, stopped) = post.did[-2:]
+    assert isinstance(failed, m.RequestFailed)
+    assert (failed.fault.status, failed.fault.code) == (503, "unavailable")
+    assert isinstance(stopped, m.ServerState)
+    assert (stopped.phase, stopped.detail) == ("stopped", "told to stop")
+
+
+def test_a_message_that_cannot_be_sent_fails_its_own_request_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+):
+    bad, good = m.StartWalk(3, "writing", 0, "write", {}), m.StartWalk(4, "writing", 0, "write", {})
+    state, post = Desk(rank0=[bad, good]), Post([GO], [HALT], refuses=[bad])
+    conduct(state, post)
+    assert state.failed == [(3, "unsendable")]
+    assert ("rank0", good) in post.did
+    told = [message.tag for to, message in post.did if isinstance(message, m.RequestFailed)]
+    assert told == [3, 99]
+    assert "a test says so" in caplog.text
+
+
+def test_an_answer_that_cannot_be_sent_becomes_one_that_can():
+    bad = m.RequestEnded(7, "stop", 1, {}, {}, {})
+    state, post = Desk(http=[bad]), Post([GO], [HALT], refuses=[bad])
+    conduct(state, post)
+    assert state.failed == []
+    to, told = next((to, said) for to, said in post.did if isinstance(said, m.RequestFailed))
+    assert (to, told.tag, told.fault.code) == ("http", 7, "unsendable")
+
+
+def test_nothing_waits_any_more_for_a_worker_that_is_lost():
+    post = Post([m.WorkerLost("rank0", "rank0.0", "ended")], [HALT])
+    conduct(Desk(), post)
+    assert ("forget", "rank0.0") in post.did
