@@ -63,9 +63,9 @@ def test_logits_and_the_kept_set_of_step_ten_are_the_references(engine, golden, 
     asked: list[tuple[torch.Tensor, engine_batch.SampleRow]] = []
     sample = engine_batch.sample
 
-    def heard(logits, rows, allow=None):
+    def heard(logits, rows):
         asked.append((logits[0].clone(), rows[0]))
-        return sample(logits, rows, allow)
+        return sample(logits, rows)
 
     monkeypatch.setattr(engine_batch, "sample", heard)
     engine.generate(**ASKED | {"max_tokens": 11})

@@ -134,7 +134,7 @@ class Batch(Protocol):
         params: str = "sampling",
         stop: Mapping[int, str] | None = None,
         seen: str | None = None,
-        allow: torch.Tensor | None = None,
+        allow: Sequence[torch.Tensor | None] | None = None,
     ) -> list[int]:
         """Draw one id per row, keyed by the request's seed, track, Walk and turn, never by the batch.
 
@@ -143,7 +143,7 @@ class Batch(Protocol):
             params: The field of ``Options`` with this component's ``SamplingParams``.
             stop: Ids that stop their row, with the reason.
             seen: The taken value whose ids the repetition penalty counts, over all turns of this branch.
-            allow: bool (rows, vocabulary); False forbids an id.
+            allow: Per row the only ids it may draw, int64 and rising, or None for all; None frees every row.
         """
 
     def stop(self, row: int, stop: Stop) -> None:

@@ -205,13 +205,42 @@ def test_draws_follow_the_distribution_of_transformers(name):
 
 def test_what_is_not_allowed_is_never_chosen():
     logits = logits_of(3, rows=len(ROWS))
-    allow = torch.zeros_like(logits, dtype=torch.bool)
-    allow[:, 7::500] = True
-    ids = set(range(7, VOCABULARY, 500))
+    ids = torch.arange(7, VOCABULARY, 500)
+    rows = [replace(row, allowed=ids) for row in ROWS.values()]
     for uniform in (0.0, 0.5, 1 - 2**-53):
-        assert set(sample(logits, [with_uniform(row, uniform) for row in ROWS.values()], allow)) <= ids
-    for row in ROWS.values():
-        assert set(kept(logits[0], row, allow[0])) <= ids
+        assert set(sample(logits, [with_uniform(row, uniform) for row in rows])) <= set(ids.tolist())
+    for row in rows:
+        assert set(kept(logits[0], row)) <= set(ids.tolist())
+
+
+def test_allowing_some_is_as_forbidding_the_others():
+    logits = logits_of(3, rows=len(ROWS))
+    ids = torch.arange(3, VOCABULARY, 2)
+    masked = logits.clone()
+    masked[:, ::2] = -torch.inf
+    masked[:, 1] = -torch.inf
+    for uniform in (0.0, 0.3, 0.9):
+        rows = [with_uniform(row, uniform) for row in ROWS.values()]
+        assert sample(logits, [replace(row, allowed=ids) for row in rows]) == sample(masked, rows)
+
+
+def test_a_row_that_may_choose_freely_does_not_notice_one_that_may_not():
+    logits = logits_of(4, rows=3)
+    rows = [with_uniform(SampleRow(top_p=0.8), 0.4)] * 3
+    tied = replace(rows[1], allowed=torch.tensor([5, 9]))
+    free = sample(logits, rows)
+    mixed = sample(logits, [rows[0], tied, rows[2]])
+    assert (mixed[0], mixed[2]) == (free[0], free[2])
+    assert mixed[1] in (5, 9)
+
+
+def test_a_flat_row_is_settled_by_more_candidates_or_by_all():
+    for vocabulary in (5_000, 40_007):
+        flat = torch.linspace(0, 1e-3, vocabulary)[None]
+        row = SampleRow(top_p=0.9)
+        expected = torch.softmax(flat[0].double(), 0).flip(0).cumsum(0)
+        count = int((expected < 0.9).sum()) + 1
+        assert kept(flat[0], row) == list(range(vocabulary - count, vocabulary))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -250,10 +279,9 @@ def test_bad_logits_name_their_rows(name, value):
 
 def test_a_row_that_may_choose_nothing_is_named():
     logits = logits_of(8, rows=3)
-    allow = torch.ones_like(logits, dtype=torch.bool)
-    allow[2] = False
+    row = SampleRow(top_p=0.5)
     with pytest.raises(BadLogits) as raised:
-        sample(logits, [SampleRow(top_p=0.5)] * 3, allow)
+        sample(logits, [row, row, replace(row, allowed=torch.tensor([], dtype=torch.int64))])
     assert raised.value.rows == [2]
 
 

@@ -137,19 +137,18 @@ class TorchBatch:
         params: str = "sampling",
         stop: Mapping[int, str] | None = None,
         seen: str | None = None,
-        allow: Tensor | None = None,
+        allow: Sequence[Tensor | None] | None = None,
     ) -> list[Any]:
         draw, self._draws = self._draws, self._draws + 1
         ready = [index for index, row in enumerate(self._rows) if row.is_last]
         if seen is not None:
             self._note_seen(seen, params)
-        asked = [self._sample_row(index, params, seen, draw) for index in ready]
+        allowed = allow if allow is not None else [None] * self.size
+        asked = [self._sample_row(index, params, seen, draw, allowed[index]) for index in ready]
         if len(ready) < len(logits):
-            at = torch.tensor(ready, dtype=torch.int64, device=logits.device)
-            logits = logits[at]
-            allow = allow[at] if allow is not None else None
+            logits = logits[torch.tensor(ready, dtype=torch.int64, device=logits.device)]
         drawn: list[Any] = [None] * self.size  # pieces of a split row draw nothing
-        for index, token in zip(ready, sample(logits, asked, allow) if ready else [], strict=True):
+        for index, token in zip(ready, sample(logits, asked) if ready else [], strict=True):
             drawn[index] = token
             self.results[index].sampled += 1
             if stop is not None and token in stop:
@@ -163,7 +162,9 @@ class TorchBatch:
             new = self._tensor(piece)
             result.seen = new if row.branch.seen is None else torch.cat([row.branch.seen, new])
 
-    def _sample_row(self, index: int, params: str, seen: str | None, draw: int) -> SampleRow:
+    def _sample_row(
+        self, index: int, params: str, seen: str | None, draw: int, allowed: Tensor | None
+    ) -> SampleRow:
         row = self._rows[index]
         wanted = getattr(row.options, params)
         penalised = seen is not None and wanted.repetition_penalty != 1
@@ -175,6 +176,7 @@ class TorchBatch:
             repetition_penalty=wanted.repetition_penalty if penalised else 1.0,
             uniform=uniform(*row.key, row.turn, draw) if wanted.temperature > 0 else 0.0,
             seen=self.results[index].seen if penalised else None,
+            allowed=allowed,
         )
 
     def stop(self, row: int, stop: Stop) -> None:

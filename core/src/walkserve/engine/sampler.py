@@ -5,8 +5,8 @@ The draw is the inverse of the cumulative distribution at a number the caller
 brings (``random.uniform``), so there is no generator.
 
 The vocabulary is not sorted. A row that filters looks at its best 1,024 tokens
-first; only if these do not settle what is kept is the whole row sorted. A row that
-does not filter walks the distribution in the order of ids.
+first, then at 16,384; only if these do not settle what is kept is the whole row
+sorted. A row that does not filter walks the distribution in the order of ids.
 
 Whatever rounds (exponentials and sums) is computed row by row, so a row's token is
 the same in any batch; only what selects (top-k, argmax) is done for all rows at once.
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from walkserve_sdk import ComponentError
 
-_CANDIDATES = 1024
+_CANDIDATES = (1024, 16_384)
+"""How many of the best tokens are looked at, before all are sorted."""
 
 
 class BadLogits(ComponentError):
@@ -43,6 +44,7 @@ class SampleRow:
     repetition_penalty: float = 1.0  # 1: off
     uniform: float = 0.0
     seen: Tensor | None = None  # (n,) int64 ids of prompt and output, duplicates allowed: what is penalised
+    allowed: Tensor | None = None  # (n,) int64 ids, rising: the only ones that may be chosen; None: all
 
     def __post_init__(self) -> None:
         bounds = {
@@ -77,63 +79,84 @@ class _Kept:
     weights: Tensor  # (kept,) or (vocabulary,)
 
 
-def sample(logits: Tensor, rows: Sequence[SampleRow], allow: Tensor | None = None) -> list[int]:
+def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """Choose one token per row.
 
     Args:
         logits: (rows, vocabulary), any floating dtype; not changed.
         rows: How each row samples.
-        allow: (rows, vocabulary) bool, false for what may not be chosen.
 
     Raises:
         BadLogits: Names the rows with NaN, infinity or nothing allowed.
     """
-    scores = _scores(logits, rows, allow)
-    greedy = [i for i, row in enumerate(rows) if row.is_greedy]
-    chosen = dict(zip(greedy, _pick(scores, greedy).argmax(dim=1).tolist(), strict=True)) if greedy else {}
-    for i, kept in _kept_of(scores, rows).items():
-        chosen[i] = _draw(kept, rows[i].uniform)
+    scores = _scores(logits, rows)
+    free = [i for i, row in enumerate(rows) if row.allowed is None]
+    chosen = dict(zip(free, _choose(_pick(scores, free), [rows[i] for i in free]), strict=True))
+    for i, row in enumerate(rows):
+        if row.allowed is not None:  # a vocabulary of its own: what is not in it costs nothing
+            chosen[i] = int(row.allowed[_choose(_allowed(scores, i, row.allowed), [row])[0]])
     return [chosen[i] for i in range(len(rows))]
 
 
-def kept(logits: Tensor, row: SampleRow, allow: Tensor | None = None) -> list[int]:
+def kept(logits: Tensor, row: SampleRow) -> list[int]:
     """List the ids that ``sample`` would draw from, sorted.
 
     Args:
-        logits: (vocabulary,), like ``allow``.
+        logits: (vocabulary,).
 
     Raises:
         BadLogits: As ``sample``.
     """
-    scores = _scores(logits[None], [row], None if allow is None else allow[None])
+    scores = _scores(logits[None], [row])
+    if row.allowed is not None:
+        scores = _allowed(scores, 0, row.allowed)
     if row.is_greedy:
-        return [int(scores[0].argmax())]
-    kept = _kept_of(scores, [row])[0]
-    ids = scores[0].isfinite().nonzero()[:, 0] if kept.ids is None else kept.ids.sort().values
-    return [int(i) for i in ids.tolist()]
+        ids = scores[0].argmax()[None]
+    else:
+        found = _kept_of(scores, [row])[0]
+        ids = scores[0].isfinite().nonzero()[:, 0] if found.ids is None else found.ids.sort().values
+    return [int(i) for i in (ids if row.allowed is None else row.allowed[ids]).tolist()]
 
 
-def _scores(logits: Tensor, rows: Sequence[SampleRow], allow: Tensor | None) -> Tensor:
-    """Penalise and mask, in float32. A token that may not be chosen has -inf."""
+def _choose(scores: Tensor, rows: Sequence[SampleRow]) -> list[int]:
+    """One index per row into its scores."""
+    greedy = [i for i, row in enumerate(rows) if row.is_greedy]
+    chosen = dict(zip(greedy, _pick(scores, greedy).argmax(dim=1).tolist(), strict=True)) if greedy else {}
+    for i, found in _kept_of(scores, rows).items():
+        chosen[i] = _draw(found, rows[i].uniform)
+    return [chosen[i] for i in range(len(rows))]
+
+
+def _scores(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
+    """Penalise, in float32."""
     if logits.dim() != 2 or len(logits) != len(rows):
         raise ValueError(f"logits of shape {tuple(logits.shape)} for {len(rows)} rows")
-    _refuse(~(logits.amax(dim=1) < torch.inf))  # a NaN is not less, and amax passes it on
+    best = logits.amax(dim=1)
+    _refuse(~(best < torch.inf))  # a NaN is not less, and amax passes it on
+    _refuse(best.isinf())
     scores = logits.float()
     penalised = [
         (i, row.seen, row.repetition_penalty)
         for i, row in enumerate(rows)
         if row.repetition_penalty != 1 and row.seen is not None
     ]
-    if scores is logits and (penalised or allow is not None):
+    if scores is logits and penalised:
         scores = scores.clone()
     for i, seen, penalty in penalised:
         score = scores[i, seen]
         # A duplicate writes the same number twice: ids are penalised once, however often seen.
         scores[i, seen] = torch.where(score < 0, score * penalty, score / penalty)
-    if allow is not None:
-        scores.masked_fill_(~allow, -torch.inf)
-    _refuse(scores.amax(dim=1).isinf())
+    if penalised:
+        _refuse(scores.amax(dim=1).isinf())
     return scores
+
+
+def _allowed(scores: Tensor, row: int, ids: Tensor) -> Tensor:
+    """(1, allowed), the scores of what a row may choose."""
+    some = scores[row, ids]
+    if not len(some) or bool(some.amax().isinf()):
+        raise BadLogits([row])
+    return some[None]
 
 
 def _refuse(bad: Tensor) -> None:
@@ -155,7 +178,7 @@ def _kept_of(scores: Tensor, rows: Sequence[SampleRow]) -> dict[int, _Kept]:
         elif not row.is_greedy:
             found[i] = _Kept(None, _weights(scores[i], row))
     if filtered:
-        best = _pick(scores, filtered).topk(min(_CANDIDATES, scores.shape[1]))
+        best = _pick(scores, filtered).topk(min(_CANDIDATES[0], scores.shape[1]))
         for i, values, ids in zip(filtered, best.values, best.indices, strict=True):
             found[i] = _filtered(scores[i], rows[i], values, ids)
     return found
@@ -177,17 +200,23 @@ def _filtered(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor) -> _K
     mass = None  # of the whole row; top-k has its own, that of what it leaves
     if row.top_p < 1 and not row.top_k:
         mass = float(_weights(scores, row).sum(dtype=torch.float64))
+    for more in (*_CANDIDATES[1:], len(scores)):
+        found = _settled(scores, row, values, ids, mass)
+        if found is not None:
+            return found
+        values, ids = scores.topk(min(more, len(scores)))
+    found = _settled(scores, row, values, ids, mass)
+    assert found is not None, "all tokens settle what is kept of them"
+    return found
+
+
+def _settled(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor, mass: float | None) -> _Kept | None:
+    """What is kept, if these best tokens settle it; equals in the order of ids."""
     by_id = ids.argsort()
     values, by_value = values[by_id].sort(descending=True, stable=True)
-    ids = ids[by_id][by_value]
     weights = _weights(values.double(), row)
     count = _count(values, weights, row, mass, is_whole=len(values) == len(scores))
-    if count is None:
-        values, ids = scores.sort(descending=True, stable=True)
-        weights = _weights(values.double(), row)
-        count = _count(values, weights, row, mass, is_whole=True)
-        assert count is not None
-    return _Kept(ids[:count], weights[:count])
+    return None if count is None else _Kept(ids[by_id][by_value][:count], weights[:count])
 
 
 def _count(

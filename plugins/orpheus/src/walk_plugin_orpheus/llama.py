@@ -38,7 +38,7 @@ class OrpheusLM:
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             context=config.max_position_embeddings,
         )
-        self._legal: Tensor | None = None
+        self._legal = self._legal_by_position()
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> OrpheusLM:
@@ -75,25 +75,18 @@ class OrpheusLM:
             hidden = layer(hidden, position_embeddings=rotation, paged=cache)
         return self.trunk.norm(hidden)[0]
 
-    def legal(self, batch: Batch) -> Tensor | None:
-        """bool (rows, vocabulary) for rows with ``constrain``: codes of their frame position, and the end
-        of speech between frames; None where no row asks for it."""
+    def legal(self, batch: Batch) -> list[Tensor | None] | None:
+        """What rows with ``constrain`` may draw: codes of their frame position, and the end of speech between
+        frames; None where no row asks for it."""
         if not any(options.constrain for options in batch.options):
             return None
-        if self._legal is None:
-            self._legal = self._legal_by_position()
-        everything = torch.ones_like(self._legal[0])
-        return torch.stack(
-            [
-                self._legal[turn % SLOTS] if options.constrain else everything
-                for options, turn in zip(batch.options, batch.turn, strict=True)
-            ]
-        )
+        return [
+            self._legal[turn % SLOTS] if options.constrain else None
+            for options, turn in zip(batch.options, batch.turn, strict=True)
+        ]
 
-    def _legal_by_position(self) -> Tensor:
-        legal = torch.zeros(SLOTS, len(self.head), dtype=torch.bool, device=self.head.device)
-        for position in range(SLOTS):
-            first = self.ids.first + self.ids.codebook_size * position
-            legal[position, first : first + self.ids.codebook_size] = True
-        legal[0, self.ids.end] = True
-        return legal
+    def _legal_by_position(self) -> list[Tensor]:
+        size, first = self.ids.codebook_size, self.ids.first
+        codes = [torch.arange(first + size * slot, first + size * (slot + 1)) for slot in range(SLOTS)]
+        codes[0] = torch.cat([codes[0], torch.tensor([self.ids.end])]).sort().values
+        return [ids.to(self.head.device) for ids in codes]
