@@ -79,7 +79,7 @@ class Fleet:
         served = self._served_with(message.worker)
         record = served.workers[message.worker]
         record.address, record.pid, record.state = message.address, message.pid, "ready"
-        record.components = message.components
+        record.components, record.failure = message.components, ""
         served.pools |= message.pools
         if not served.has_all_workers:
             return None
@@ -92,6 +92,7 @@ class Fleet:
         """A worker cannot load: at first start that ends the server, later it is a model in trouble."""
         served = self._served_with(message.worker)
         why = f"{message.worker} cannot start: {message.fault.message}"
+        served.workers[message.worker].failure = why
         if any(each.was_ready for each in self.served.values()):
             self._lose(served, message.worker, message.address, why)
         else:
@@ -100,7 +101,9 @@ class Fleet:
     def worker_lost(self, message: m.WorkerLost) -> None:
         """A worker is gone; whoever said so also starts it again."""
         served = self._served_with(message.worker)
-        self._lose(served, message.worker, message.address, f"{message.worker} {message.why}")
+        why = f"{message.worker} {message.why}"
+        failure = served.workers[message.worker].failure
+        self._lose(served, message.worker, message.address, f"{failure}; {why}" if failure else why)
 
     @staticmethod
     def _lose(served: Served, worker: str, address: str, why: str) -> None:

@@ -21,6 +21,7 @@ class WorkerRecord:
     address: str = ""
     pid: int = 0
     state: str = "starting"
+    failure: str = ""  # why it could not load, until it can
     components: dict[str, str] = field(default_factory=dict)
 
 
