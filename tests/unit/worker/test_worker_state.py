@@ -260,7 +260,7 @@ def test_a_writer_is_not_started_until_its_reader_has_taken_enough(bench: Bench)
     worker.open(0)
     worker.hear(start(0, "write", track="writing", n=0, most=4))
     worker.run()
-    assert worker.state._write_end(worker.state._lives[0], "items").written == 2
+    assert worker.state.streams.write_end(worker.state._lives[0], "items").written == 2
     assert worker.choose() is None
     worker.hear(m.StreamTaken(0, "items", 1))
     assert worker.step()[THERE] == [m.StreamItems(0, "items", 2, [3], HERE)]

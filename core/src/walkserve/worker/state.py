@@ -15,16 +15,15 @@ from walkserve import messages as m
 from walkserve.cache.pages import PageTable
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
 from walkserve.graph.plan import Op, Plan
-from walkserve.streams.ends import ReadEnd, WriteEnd
 from walkserve.transport.base import Unsendable
 from walkserve.worker.blame import fault_of
+from walkserve.worker.hand_over import HandOver
 from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.scheduler import Scheduler, Work
 from walkserve.worker.walk_run import Call, WalkRun
 from walkserve_sdk import Model
 from walkserve_sdk.errors import WalkserveError
-from walkserve_sdk.streams import Helping
 
 log = logging.getLogger(__name__)
 
@@ -70,16 +69,9 @@ class WorkerState:
         self._lives: dict[int, Live] = {}
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
-        self._peers: dict[str, str] = {}
-        self._reader_rank = {
-            stream: ranks[op.component] for plan in plans.values() for op in plan.ops for stream in op.reads
-        }
-        self._writer_rank = {
-            stream: ranks[op.component]
-            for plan in plans.values()
-            for op in plan.ops
-            for _, stream in op.streams
-        }
+        self.streams = HandOver(
+            address, self.spec, plans.values(), ranks, self.lending, self._say, self.offer
+        )
         self._has_state = {name for name, component in self.spec.components.items() if component.state}
 
     @property
@@ -97,7 +89,7 @@ class WorkerState:
             case m.CloseRequest():
                 self._close(message.number)
             case m.PeersChanged():
-                self._peers = message.addresses
+                self.streams.peers = message.addresses
             case m.StopWorker():
                 self.is_stopping = True
             case m.FreeTensors():
@@ -124,17 +116,13 @@ class WorkerState:
             case m.ForkBranch():
                 self._fork(live, message)
             case m.StreamItems():
-                self._items_came(live, message)
+                self.streams.items_came(live, message)
             case m.EndStream():
-                self._read_end(live, message.stream).end(message.total)
-                self._unpark(live, message.stream)
+                self.streams.ended(live, message.stream, message.total)
             case m.DiscardStream():
-                self._write_end(live, message.stream).discarded = True
-                self._unpark(live, message.stream)
+                self.streams.discard(live, message.stream)
             case m.StreamTaken():
-                end = self._write_end(live, message.stream)
-                end.taken = max(end.taken, message.taken)
-                self._unpark(live, message.stream)
+                self.streams.taken(live, message.stream, message.taken)
             case _:
                 assert_never(message)
 
@@ -188,45 +176,10 @@ class WorkerState:
     def _say(self, address: str, message: m.Message) -> None:
         self.outbox[address].append(message)
 
-    # --- streams and outputs ----------------------------------------------------------------------
-
-    def _read_end(self, live: Live, stream: str) -> ReadEnd:
-        if stream not in live.read_ends:
-            live.read_ends[stream] = ReadEnd(self.spec.streams[stream].policy)
-        return live.read_ends[stream]
-
-    def _write_end(self, live: Live, stream: str) -> WriteEnd:
-        if stream not in live.write_ends:
-            live.write_ends[stream] = WriteEnd(self.spec.streams[stream].limit)
-        return live.write_ends[stream]
-
-    def _items_came(self, live: Live, message: m.StreamItems) -> None:
-        try:
-            items = [self.lending.receive(item) for item in message.items]
-        finally:
-            self.lending.give_back(message.items)
-        self._read_end(live, message.stream).push(message.first, items)
-        self._unpark(live, message.stream)
-
-    def _unpark(self, live: Live, stream: str) -> None:
-        for call in live.parked.pop(stream, ()):
-            self.offer(call)
+    # --- what runs need of a host -----------------------------------------------------------------
 
     def push(self, run: WalkRun, stream: str, value: Any) -> None:
-        live = run.live
-        end = self._write_end(live, stream)
-        index = end.number()
-        if end.discarded:
-            return
-        rank = self._reader_rank[stream]
-        if rank == self.rank:
-            self._read_end(live, stream).push(index, [value])
-            self._unpark(live, stream)
-        else:
-            items = [self.lending.lend(live, value)]
-            self._say(
-                self._peers[rank], m.StreamItems(live.opened.number, stream, index, items, self.address)
-            )
+        self.streams.write(run.live, stream, value)
 
     def emit(self, run: WalkRun, output: str, value: Any) -> None:
         live = run.live
@@ -238,7 +191,7 @@ class WorkerState:
         self._say(live.opened.client, m.Emitted(live.opened.tag, output, first, [item]))
 
     def is_over(self, run: WalkRun, stream: str) -> bool:
-        return self._read_end(run.live, stream).is_done
+        return self.streams.read_end(run.live, stream).is_done
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         raise WalkserveError(f"Stop(upstream=True) on stream {stream!r} is not run by this version")
@@ -256,15 +209,8 @@ class WorkerState:
 
     def _offer(self, call: Call) -> None:
         live, op = call.run.live, call.op
-        ends = [self._read_end(live, stream) for stream in op.reads]
-        for stream, end in zip(op.reads, ends, strict=True):
-            if not end.has_next and not end.is_done:
-                live.parked.setdefault(stream, []).append(call)
-                return
-        for _, stream in op.streams:
-            if not self._write_end(live, stream).is_open:
-                live.parked.setdefault(stream, []).append(call)
-                return
+        if self.streams.holds_up(call):
+            return
         if op.component in self.new_table:
             call.tokens = _tokens(call)
         call.branch = self._branch(live, op.component, op.branch)
@@ -273,10 +219,7 @@ class WorkerState:
                 call.branch.waiting.append(call)
                 return
             call.branch.is_busy = True
-        # of several streams one may be at its end before the others: it goes on with empty helpings
-        call.helpings = [
-            end.next() if not end.is_done else Helping((), end.handed, 0, last=False) for end in ends
-        ]
+        call.helpings = self.streams.helpings(live, op)
         self.scheduler.add(call)
 
     def _takes_turns(self, op: Op) -> bool:
@@ -375,18 +318,9 @@ class WorkerState:
             if result.stop is None or result.stop.keep:
                 run.sampled += result.sampled
             for stream in op.reads:
-                self._taken(run.live, stream)
+                self.streams.took(run.live, stream)
         self._free_branch(call)
         run.finish(call, result.gives, result.stop)
-
-    def _taken(self, live: Live, stream: str) -> None:
-        taken = self._read_end(live, stream).handed
-        rank = self._writer_rank[stream]
-        if rank == self.rank:
-            self._write_end(live, stream).taken = taken
-            self._unpark(live, stream)
-        else:
-            self._say(self._peers[rank], m.StreamTaken(live.opened.number, stream, taken))
 
     # --- Walks end --------------------------------------------------------------------------------
 
