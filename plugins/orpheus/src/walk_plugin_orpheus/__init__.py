@@ -98,8 +98,6 @@ class Orpheus(Model):
         return replace(request, options=replace(request.options, voice=voice))
 
     def speech_request(self, ask: SpeechAsk) -> Request:
-        if not ask.text.strip():
-            raise BadRequest("input is empty; there is nothing to say", param="input")
         options = dict(ask.options) | ({} if ask.voice is None else {"voice": ask.voice})
         return self.request(outputs=(self.speech,), parts=(Part("text", ask.text),), options=options)
 
