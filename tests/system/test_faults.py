@@ -26,15 +26,14 @@ SERVE_LONG = (f"orpheus={GOLDEN}", "--port", "0")
 
 
 class HastyServer(RunningServer):
-    """A server with other constants than the supervisor's own, so that a test need not wait."""
+    """A server whose supervisor has other constants, ``{"module.NAME": value}``: a test need not wait."""
 
-    def __init__(self, *arguments: str, log: Path, **constants: object) -> None:
+    def __init__(self, *arguments: str, log: Path, constants: dict[str, object]) -> None:
         self._log = log
+        changes = "\n".join(f"{name} = {value!r}" for name, value in constants.items())
         program = (
-            "import sys, walkserve.supervisor as it\n"
-            f"vars(it).update({constants!r})\n"
-            "from walkserve.cli import main\n"
-            "sys.exit(main())"
+            f"import sys\nfrom walkserve.supervisor import children, leaving\n{changes}\n"
+            "from walkserve.cli import main\nsys.exit(main())"
         )
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -49,8 +48,9 @@ class HastyServer(RunningServer):
 def start_hasty(tmp_path: Path) -> Iterator[Callable[..., HastyServer]]:
     started: list[HastyServer] = []
 
-    def start(*arguments: str, **constants: object) -> HastyServer:
-        started.append(HastyServer(*arguments, log=tmp_path / f"hasty{len(started)}", **constants))
+    def start(*arguments: str, constants: dict[str, object]) -> HastyServer:
+        log = tmp_path / f"hasty{len(started)}"
+        started.append(HastyServer(*arguments, log=log, constants=constants))
         return started[-1]
 
     yield start
@@ -148,7 +148,7 @@ def test_a_signal_while_loading_ends_everything_without_waiting_for_who_loads(st
 
 
 def test_a_client_that_never_reads_holds_up_the_end_only_until_the_deadline(start_hasty):
-    server = start_hasty(*SERVE_LONG, DRAIN_S=0.5).wait_until_ready()
+    server = start_hasty(*SERVE_LONG, constants={"leaving.DRAIN_S": 0.5}).wait_until_ready()
     body = msgspec.json.encode(LONG | {"stream": True})
     head = (
         "POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -200,9 +200,8 @@ def test_a_worker_that_never_starts_ends_a_server_that_has_served_nothing(start_
 def test_one_models_worker_costs_the_other_model_nothing(start_hasty, tmp_path):
     golden = tmp_path / "golden"
     shutil.copytree(GOLDEN, golden)
-    server = start_hasty(
-        "orpheus:toy", f"orpheus:golden={golden}", "--port", "0", RESTART_S=(0.0, 0.0)
-    ).wait_until_ready()
+    served = ("orpheus:toy", f"orpheus:golden={golden}", "--port", "0")
+    server = start_hasty(*served, constants={"children.RESTART_S": (0.0, 0.0)}).wait_until_ready()
     folder = next(Path("/dev/shm").glob(f"walkserve-{server.process.pid}-*"))
     toy = ASK | {"model": "orpheus:toy", "input": "1 2 3 4 5 6 7 8 9 0", "stream": True}
     long = LONG | {"model": "orpheus:golden"}

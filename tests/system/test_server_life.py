@@ -79,8 +79,17 @@ def test_a_taken_port_is_an_error_before_anything_starts(start_server):
         taken.listen()
         server = start_server("orpheus:toy", "--port", str(taken.getsockname()[1]))
         assert server.process.wait(30) == 2
-    assert "cannot listen" in server.printed
+    assert "cannot listen" in server.printed and "choose another --port" in server.printed
     assert "Traceback" not in server.printed
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "nowhere.invalid", "no..name"])
+def test_a_host_that_is_not_this_machines_is_told_apart_from_a_taken_port(start_server, host):
+    server = start_server("orpheus:toy", "--host", host, "--port", "0")
+    assert server.process.wait(30) == 2
+    (line,) = server.printed.splitlines()
+    assert line.startswith(f"walkserve: cannot listen on {host}:0: ")
+    assert line.endswith("; choose another --host")
 
 
 def test_the_first_interrupt_finishes_what_runs_and_leaves_nothing_behind(start_server):

@@ -16,6 +16,7 @@ HEAVY = ("torch", "transformers")
         "walkserve.cli",
         "walkserve.http",
         "walkserve.conductor.process",
+        "walkserve.supervisor",
     ],
 )
 def test_importing_it_brings_in_nothing_heavy(module: str) -> None:

@@ -1,4 +1,4 @@
-"""How loading goes, on the terminal: a bar where there is one, else a line per component."""
+"""What the terminal is told: lines, and how loading goes, as a bar where there can be one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
+def say(line: str) -> None:
+    """A line for whoever started the server; what a program would read goes to stdout instead."""
+    print(f"walkserve: {line}", file=sys.stderr, flush=True)
+
+
 class LoadingProgress:
-    """Shows which of a server's ``total`` components have been loaded."""
+    """Shows which of a server's ``total`` components have been loaded: a bar, or else a line for each."""
 
     def __init__(self, total: int) -> None:
         console = Console(stderr=True)
@@ -41,7 +46,7 @@ class LoadingProgress:
         for (worker, component), is_done in loading.items():
             if is_done and not self._is_live and (worker, component) not in self._said:
                 self._said.add((worker, component))
-                print(f"walkserve: {worker} has loaded {component}", file=sys.stderr, flush=True)
+                say(f"{worker} has loaded {component}")
 
     def close(self) -> None:
         """Take the bar off the terminal; nothing is shown any more."""

@@ -1,0 +1,54 @@
+"""One server: the HTTP server in this process, the conductor and the workers as children that are watched."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+import msgspec
+import uvloop
+
+from walkserve.config import ModelConfig, ServerConfig, worker_threads
+from walkserve.errors import SettingError
+from walkserve.http.run import bind
+from walkserve.plugins import load_model
+from walkserve.supervisor.life import live
+from walkserve.transport.rundir import run_folder
+
+__all__ = ["serve"]
+
+
+def serve(models: tuple[ModelConfig, ...], *, host: str, port: int, log_level: str) -> int:
+    """Serve until told to stop; the exit code.
+
+    Raises:
+        SettingError: The port is taken, or the host is not this machine's.
+    """
+    with _bound(host, port) as bound, run_folder() as folder:
+        workers = [name for model in models for name in model.workers]
+        config = ServerConfig(
+            models=models,
+            run_folder=str(folder),
+            log_level=log_level,
+            threads=worker_threads(os.cpu_count() or 1, len(workers)),
+        )
+        path = folder / "config.json"
+        path.write_bytes(msgspec.json.encode(config))
+        declared = {model.name: load_model(model.family)(model.checkpoint) for model in models}
+        return uvloop.run(live(config, path, declared, bound))
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
+    except (OSError, UnicodeError) as error:  # of a name that no host could have
+        why = getattr(error, "strerror", None) or error
+        cure = "--host" if _is_the_hosts_fault(error) else "--port"
+        raise SettingError(f"cannot listen on {host}:{port}: {why}; choose another {cure}") from None
+
+
+def _is_the_hosts_fault(error: OSError | UnicodeError) -> bool:
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return True
+    return error.errno in (errno.EADDRNOTAVAIL, errno.EINVAL)  # EINVAL: fe80::1 without its interface
