@@ -200,23 +200,38 @@ def _filtered(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor) -> _K
     mass = None  # of the whole row; top-k has its own, that of what it leaves
     if row.top_p < 1 and not row.top_k:
         mass = float(_weights(scores, row).sum(dtype=torch.float64))
+    values, ids = _in_order(values, ids)
     for more in (*_CANDIDATES[1:], len(scores)):
         found = _settled(scores, row, values, ids, mass)
         if found is not None:
             return found
-        values, ids = scores.topk(min(more, len(scores)))
+        values, ids = _best(scores, more)
     found = _settled(scores, row, values, ids, mass)
     assert found is not None, "all tokens settle what is kept of them"
     return found
 
 
-def _settled(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor, mass: float | None) -> _Kept | None:
-    """What is kept, if these best tokens settle it; equals in the order of ids."""
+def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The best scores in descending order, equals by id, and their ids."""
+    if count >= len(scores):
+        values, ids = scores.sort(descending=True, stable=True)
+        return values, ids
+    values, ids = scores.topk(count)
+    return _in_order(values, ids)
+
+
+def _in_order(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Descending values, equals by id."""
     by_id = ids.argsort()
     values, by_value = values[by_id].sort(descending=True, stable=True)
+    return values, ids[by_id][by_value]
+
+
+def _settled(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor, mass: float | None) -> _Kept | None:
+    """What is kept, if these best tokens settle it."""
     weights = _weights(values.double(), row)
     count = _count(values, weights, row, mass, is_whole=len(values) == len(scores))
-    return None if count is None else _Kept(ids[by_id][by_value][:count], weights[:count])
+    return None if count is None else _Kept(ids[:count], weights[:count])
 
 
 def _count(
