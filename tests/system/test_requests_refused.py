@@ -35,7 +35,8 @@ REFUSED = [
     ({"response_format": "aac"}, 400, "response_format", "wav"),
     ({"temprature": 1}, 400, "temprature", "temperature"),
     ({"model": "nothing"}, 404, "model", "nothing"),
-    ({"input": "9 " * 600, "max_tokens": 10}, 400, None, "1024"),
+    ({"input": "9 " * 600, "max_tokens": 10}, 400, "input", "1024"),
+    ({"input": "9 " * 600}, 400, "input", "1024"),
     ({"max_tokens": 2000}, 400, "max_tokens", "1024"),
 ]
 

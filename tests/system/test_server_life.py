@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 ASK = {"model": "orpheus", "input": "call 5 5 1", "voice": "tara", "temperature": 0}
-LONG = ASK | {"max_tokens": 6000}  # of the golden checkpoint: it goes on until it runs out of tokens
+LONG = ASK | {"max_tokens": 30_000}  # of the golden checkpoint: it goes on until it runs out of tokens
 SERVE_LONG = (f"orpheus={Path(__file__).parents[2] / 'plugins/orpheus/tests/data/golden'}", "--port", "0")
 
 

@@ -24,7 +24,7 @@ from walkserve.api import engine as engine_module
 from walkserve.api.generation import raised
 from walkserve.conductor.state import ConductorState
 from walkserve.worker.assemble import Worker
-from walkserve_sdk import LoadError, WalkserveError
+from walkserve_sdk import LoadError, Part, WalkserveError
 from walkserve_sdk.errors import BadRequest, Cancelled, Unavailable
 
 SOON_S = 20
@@ -427,3 +427,25 @@ def test_an_interrupted_request_is_cancelled(shared):
             shared.generate(**CALL)
         interrupting.result(SOON_S)
         assert shared._calls == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"nonsense": 1}, "there is no setting 'nonsense'"),
+        ({"offlin": True}, "did you mean 'offline'"),
+        ({"cache_tokens": "x"}, "'cache_tokens' is a int, not 'x'"),
+        ({"deterministic": "yes"}, "'deterministic' is a bool, not 'yes'"),
+        ({"placement": 5}, "'placement' is a str or Path, not 5"),
+    ],
+)
+def test_a_setting_that_nobody_knows_is_not_swallowed(settings, said):
+    with pytest.raises(WalkserveError, match=said):
+        Engine("orpheus:toy", **settings)
+
+
+def test_the_models_gate_refuses_what_no_part_can_be_and_takes_one_output_by_name():
+    model = new_engine().model
+    with pytest.raises(BadRequest, match="text is a str, not 5"):
+        model.request(parts=(Part("text", 5),))  # type: ignore[arg-type]
+    assert model.request(outputs="speech", parts=(Part("text", "hi"),)).outputs == ("speech",)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import TypedDict, Unpack
 
 from walkserve.checkpoints import HubAccess, resolve_checkpoint
@@ -13,6 +14,7 @@ from walkserve.errors import SettingError
 from walkserve.graph.lower import lower_model
 from walkserve.model_names import ModelName, parse_model_name
 from walkserve.plugins import find_models, load_model
+from walkserve_sdk.errors import did_you_mean
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -36,7 +38,7 @@ class Choices(TypedDict, total=False):
         token: Of the hub, for gated and private repositories.
     """
 
-    placement: Path | None
+    placement: Path | str | None
     device: str
     dtype: str
     deterministic: bool
@@ -60,6 +62,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         DeclarationError: A family declares what this version does not run; the message has the cure.
         LoadError: A checkpoint is not where it should be, and cannot be fetched.
     """
+    _check_types(choices)
     names = [parse_model_name(text) for text in texts]
     device, dtype = choices.get("device", "auto"), choices.get("dtype", "auto")
     _check_names(names)
@@ -71,7 +74,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
             "write it after the one it belongs to: NAME=owner/name@revision"
         )
     path = choices.get("placement")
-    placement = read_placement(path) if path is not None else Placement({})
+    placement = read_placement(Path(path)) if path is not None else Placement({})
     families = [load_model(name.family) for name in names]
     for family in families:
         lower_model(family)
@@ -106,6 +109,28 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         )
         for name, checkpoint, workers in zip(names, checkpoints, ranks, strict=True)
     )
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "placement": (str, Path, NoneType),
+    "device": (str,),
+    "dtype": (str,),
+    "deterministic": (bool,),
+    "cache_tokens": (int, NoneType),
+    "revision": (str, NoneType),
+    "offline": (bool,),
+    "token": (str, NoneType),
+}
+
+
+def _check_types(choices: Mapping[str, object]) -> None:
+    """A script may pass anything: what nobody knows is not swallowed."""
+    for name, value in choices.items():
+        if name not in _TYPES:
+            raise SettingError(f"there is no setting {name!r}{did_you_mean(name, _TYPES)}")
+        if not isinstance(value, _TYPES[name]):
+            kinds = " or ".join(kind.__name__ for kind in _TYPES[name] if kind is not NoneType)
+            raise SettingError(f"the setting {name!r} is a {kinds}, not {value!r}")
 
 
 def _check_names(names: Sequence[ModelName]) -> None:

@@ -135,7 +135,7 @@ class Model:
             BadRequest: An unknown output, option or kind of part, or a value out of range.
         """
         known = self.spec.outputs
-        asked = outputs if outputs is not None else tuple(known)
+        asked = (outputs,) if isinstance(outputs, str) else tuple(known) if outputs is None else outputs
         names = tuple(each.name if isinstance(each, Output) else each for each in asked)
         for name in names:
             if name not in known:
@@ -147,6 +147,9 @@ class Model:
                 raise BadRequest(
                     f"this model takes no {part.kind}; it takes {', '.join(self.inputs)}", param=part.kind
                 )
+            if not isinstance(part.data, str if part.kind == "text" else bytes):
+                what = "a str" if part.kind == "text" else "bytes"
+                raise BadRequest(f"{part.kind} is {what}, not {part.data!r:.60}", param=part.kind)
         given = dict(options or {})
         checked = requests.read_options(self.Options, given)
         seed = requests.fresh_seed() if checked.seed is None else checked.seed

@@ -109,7 +109,7 @@ def test_an_input_that_fills_the_pool_is_refused_whatever_the_length() -> None:
     for length in (20, 21):
         with pytest.raises(ContextLengthExceeded, match="one request may have 20") as refused:
             fitted(length, pools(first=5))
-        assert refused.value.param is None
+        assert refused.value.param == "text"
 
 
 def test_an_input_that_leaves_room_for_one_token_is_served() -> None:

@@ -601,3 +601,12 @@ def test_a_server_may_be_told_to_stop_now(desk: Callable[..., Desk]) -> None:
     it.submit(7)
     it.hear(m.Halt())
     assert it.state.phase == "stopped"
+
+
+def test_whoever_watches_is_told_at_once_that_the_server_drains(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.hear(m.Attach(CLIENT))
+    it.submit(7)
+    it.state.hear(m.Drain())
+    (told,) = it.state.outbox[CLIENT]
+    assert isinstance(told, m.ServerState) and told.phase == "draining"

@@ -91,3 +91,20 @@ def test_a_component_is_told_in_the_dtype_it_computes_in(kind, words, monkeypatc
         component, set(), Checkpoint(), device=torch.device("cpu"), dtype=torch.bfloat16, pages=lambda *_: 1
     )
     assert held.in_words == words
+
+
+def _drawn(ids: list[int], seen: Any = None) -> int:
+    """What one greedy row draws that is given these ids; its best is 3, then 5, then 7."""
+    held = Held("lm", Component("some.where:LM"), torch.device("cpu"), torch.float32)
+    options = SimpleNamespace(sampling=SamplingParams(temperature=0, repetition_penalty=2.0))
+    row = Row({"ids": ids}, SimpleNamespace(state=None, seen=seen), options, (7,), tokens=len(ids))
+    logits = torch.zeros(1, 10)
+    logits[0, [3, 5, 7]] = torch.tensor([3.0, 2.5, 2.0])
+    return TorchBatch(held, [row], tile=1, deterministic=False).sample(logits, seen="ids")[0]
+
+
+def test_the_penalty_counts_every_id_of_the_prompt_and_of_the_turns_before():
+    assert _drawn([1, 2]) == 3
+    assert _drawn([3, 1, 2]) == 5
+    assert _drawn([3, 5, 2]) == 7
+    assert _drawn([2], seen=torch.tensor([3, 5])) == 7

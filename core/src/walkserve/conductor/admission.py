@@ -72,8 +72,14 @@ def _too_long(model: Model, request: Request, budget: Budget, pools: Pools) -> C
     assert part is not None
     start, more = budget[part]
     limit, option = _limit(part, pools[part.name]), model.length_option
+    if start >= limit:
+        return ContextLengthExceeded(
+            f"this is {start} tokens of {part.name} to begin with, and one request may have {limit}, "
+            "what is added included; shorten the input",
+            param=model.inputs[0] if len(model.inputs) == 1 else None,
+        )
     return ContextLengthExceeded(
         f"this needs {start + more} tokens of {part.name} ({start} to begin with, {more} to come), "
         f"but one request may have {limit}; shorten the input or {option}",
-        param=option if option in request.given and start < limit else None,
+        param=option if option in request.given else None,
     )

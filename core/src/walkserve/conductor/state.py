@@ -86,7 +86,9 @@ class ConductorState:
                 self.fleet.stop("told to stop")
             case _:
                 assert_never(message)
-        if self.fleet.settle(self.open_requests) or isinstance(message, m.WorkerReady | m.WorkerLost):
+        if self.fleet.settle(self.open_requests) or isinstance(
+            message, m.WorkerReady | m.WorkerLost | m.Drain
+        ):
             self.tell_state()
 
     def state(self) -> m.ServerState:

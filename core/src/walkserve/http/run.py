@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,9 @@ from walkserve.http.answers import ABORT
 from walkserve.http.problems import problem_body
 
 BACKLOG = 2048
+_CUT = "ASGI callable returned without completing response"
+logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_CUT))
+"""A stream that is cut is cut on purpose, and ``speech`` has said why."""
 
 
 def bind(host: str, port: int) -> socket.socket:

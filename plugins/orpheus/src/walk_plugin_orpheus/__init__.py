@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from walkserve_sdk import (
@@ -37,6 +37,13 @@ from walkserve_sdk import (
 
 VOICES = ("tara", "leah", "jess", "leo", "dan", "mia", "zac", "zoe")
 TAGS = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
+
+
+class _Said(msgspec.Struct):
+    """``voices.json``."""
+
+    voices: Annotated[tuple[str, ...], Meta(min_length=1)]
+    tags: tuple[str, ...] = ()
 
 
 class Orpheus(Model):
@@ -78,19 +85,20 @@ class Orpheus(Model):
         path = self.checkpoint.folders.get("main", Path()) / "voices.json"
         if path.is_file():
             try:
-                said = json.loads(path.read_text())
-                self.voices, self.tags = tuple(said["voices"]), tuple(said["tags"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise LoadError(f"{path}: it needs the lists 'voices' and 'tags': {error!r}") from error
+                said = msgspec.json.decode(path.read_bytes(), type=_Said)
+            except msgspec.DecodeError as error:
+                raise LoadError(f"{path} must name the checkpoint's voices and tags: {error}") from error
+            self.voices, self.tags = said.voices, said.tags
 
     def check(self, request: Request) -> Request:
         text = request.one("text")
         if not str(text).strip():
             raise BadRequest("the text is empty; there is nothing to say", param="text")
-        voice = request.options.voice.lower()
-        if "voice" not in request.given and voice not in self.voices:
+        known = {voice.lower(): voice for voice in self.voices}
+        voice = known.get(request.options.voice.lower())
+        if voice is None and "voice" not in request.given:
             voice = self.voices[0]  # the family's default is not this checkpoint's
-        if voice not in self.voices:
+        if voice is None:
             raise BadRequest(
                 f"there is no voice {request.options.voice!r}; this checkpoint has {', '.join(self.voices)}",
                 param="voice",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tokenizers import Tokenizer
 
 from walkserve_sdk import Checkpoint, LoadError
+
+Setting = TypeVar("Setting", int, str)
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,13 @@ def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """
     path = checkpoint.file("tokenizer.json")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        said = json.loads(path.read_text("utf-8"))
+        for token in said["added_tokens"]:  # the published file calls <custom_token_N> ordinary ones
+            token["special"] = True
+        tokenizer = Tokenizer.from_str(json.dumps(said))
     except Exception as error:  # tokenizers raises Exception itself
         raise LoadError(f"{path} is no tokeniser: {error}") from error
-    tokenizer.encode_special_tokens = True
+    tokenizer.encode_special_tokens = True  # that is, as the text they are
     return tokenizer
 
 
@@ -50,9 +56,21 @@ def custom(tokenizer: Tokenizer, number: int) -> int:
 def read_speech_ids(checkpoint: Checkpoint) -> SpeechIds:
     """Read them from the tokeniser and the codec's configuration."""
     tokenizer = open_tokenizer(checkpoint)
-    path = checkpoint.file("config.json", "snac")
-    try:
-        codebook_size = int(json.loads(path.read_text())["codebook_size"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise LoadError(f"{path} does not say codebook_size: {error!r}") from error
+    codebook_size = _read_setting(checkpoint, "snac", "codebook_size", int)
     return SpeechIds(custom(tokenizer, 2), custom(tokenizer, 10), codebook_size)
+
+
+def read_model_type(checkpoint: Checkpoint) -> str:
+    """What the language model's ``config.json`` says it is."""
+    return _read_setting(checkpoint, "main", "model_type", str)
+
+
+def _read_setting(checkpoint: Checkpoint, part: str, name: str, kind: type[Setting]) -> Setting:
+    path = checkpoint.file("config.json", part)
+    try:
+        said = json.loads(path.read_text("utf-8"))[name]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"{path} does not say {name}: {error!r}") from error
+    if not isinstance(said, kind):
+        raise LoadError(f"{path}: {name} is {said!r}, which is no {kind.__name__}")
+    return said

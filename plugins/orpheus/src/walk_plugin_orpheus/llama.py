@@ -9,8 +9,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaModel, LlamaRotaryEmbedding
 
 from walk_plugin_orpheus.frames import SLOTS
-from walk_plugin_orpheus.ids import SpeechIds, read_speech_ids
-from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal
+from walk_plugin_orpheus.ids import SpeechIds, read_model_type, read_speech_ids
+from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, LoadError, causal
 from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
 
 
@@ -44,6 +44,9 @@ class OrpheusLM:
     def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> OrpheusLM:
         """Read the published layout, strictly; ``lm_head`` may be absent where it is tied."""
         folder = checkpoint.file("config.json").parent
+        kind = read_model_type(checkpoint)
+        if kind != "llama":
+            raise LoadError(f"{folder / 'config.json'}: its model_type is {kind!r}; Orpheus is a 'llama'")
         config = LlamaConfig.from_pretrained(folder, attn_implementation=register_paged_attention())
         with torch.device("meta"):
             weights = Weights(config)
