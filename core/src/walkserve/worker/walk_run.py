@@ -1,5 +1,13 @@
 """One traversal of a plan for one request: which node may run now, and what its result leads to.
 
+A loop whose last node trails, three turns of it. The next turn waits for ``next`` alone, and ``decode``
+follows in order; when ``decode`` of turn 1 says stop, that turn's values are discarded, and all that
+turn 2 did meanwhile is undone::
+
+    turn 0   next ── decode
+    turn 1      next ┄┄┄┄┄┄┄ decode  stop!
+    turn 2         next                       the loop's carry is turn 0's; the cache ends with turn 1
+
 The run holds no engine and no socket. It tells its ``Host`` what has become ready, and is told by it what
 a call gave. Calls become visible here only when their batch is finished.
 """
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
 
 
 DROPPED = -1
+"""In place of the children a frame still waits for: it does not count any more."""
 
 
 class Host(Protocol):
