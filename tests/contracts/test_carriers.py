@@ -302,7 +302,7 @@ with SocketMailbox("other", folder, ToWorker) as mailbox:
             match message:
                 case StreamItems(items=items):
                     back = [carrier.put(carrier.take(item)) for item in items]
-                    mailbox.send("here", [StreamItems(1, "back", 0, back, "other")])
+                    mailbox.send("here", [StreamItems(1, "back", 0, back)])
                 case StreamTaken():
                     carrier.free(range(1000))
                     mailbox.send("here", [StreamTaken(1, "held", carrier.held)])
@@ -319,7 +319,7 @@ def test_tensors_cross_between_processes_and_come_back_the_same(tmp_path: Path) 
     try:
         with SocketMailbox("here", tmp_path, ToWorker) as here:
             values = [carrier.put(tensor) for tensor in tensors]
-            here.send("other", [StreamItems(1, "there", 0, list(values), "here")])
+            here.send("other", [StreamItems(1, "there", 0, list(values))])
             (answer,) = here.receive(timeout_s=60)
             assert isinstance(answer, StreamItems)
             for value, tensor in zip(answer.items, tensors, strict=True):

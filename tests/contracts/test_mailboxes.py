@@ -284,7 +284,7 @@ def test_a_frame_that_is_no_batch_of_messages_is_passed_over(tmp_path: Path, fra
 
 
 def items(*values: object) -> StreamItems:
-    return StreamItems(number=1, stream="s", first=0, items=list(values), sender="a")  # type: ignore[arg-type]
+    return StreamItems(number=1, stream="s", first=0, items=list(values))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [object(), 2**70, "\ud800"])

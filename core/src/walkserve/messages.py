@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
 
-from walkserve_sdk import BadRequest, Part
+from walkserve_sdk import BadRequest, Part, WalkserveError
 
 # --- values -------------------------------------------------------------------------------------------
 
@@ -75,6 +75,11 @@ class Fault(Struct, frozen=True):
     type: str = "server_error"
     code: str | None = None
     param: str | None = None
+
+    @classmethod
+    def of(cls, error: WalkserveError) -> Fault:
+        """An expected error, in its own words."""
+        return cls(str(error), error.status, error.type, error.code, error.param)
 
 
 # --- client (the HTTP process, or an Engine's caller) to conductor ------------------------------------
@@ -206,7 +211,6 @@ class OpenRequest(Message, frozen=True):
     options: Any
     seed: int
     outputs: tuple[str, ...]
-    pages: dict[str, int] = field(default_factory=dict)
 
 
 class StartWalk(Message, frozen=True):
@@ -261,13 +265,12 @@ class StopWorker(Message, frozen=True):
 
 
 class StreamItems(Message, frozen=True):
-    """Items of a stream, from index ``first``; acknowledged to ``sender``."""
+    """Items of a stream, from index ``first``; acknowledged to the rank that writes it."""
 
     number: int
     stream: str
     first: int
     items: list[Value]
-    sender: str
 
 
 class StreamTaken(Message, frozen=True):

@@ -153,7 +153,7 @@ def test_a_walk_that_cannot_start_breaks_and_nothing_else_does(bench: Bench) -> 
 
 def test_what_comes_before_its_request_is_opened_is_held(bench: Bench) -> None:
     worker = bench(RANK1, codec=RANK1)
-    early = m.StreamItems(4, "items", 0, ["a"], HERE)
+    early = m.StreamItems(4, "items", 0, ["a"])
     assert worker.hear(early, m.EndStream(4, "items", 1)) == {}
     worker.open(4)
     worker.hear(start(4, "read", track="reading"))
@@ -169,7 +169,7 @@ def test_what_comes_for_a_closed_request_is_discarded_and_lent_items_are_given_b
     assert worker.hear(m.CloseRequest(4)) == {CONDUCTOR: [m.RequestClosed(4, RANK1, THERE)]}
     lent = m.TensorRef(HERE, 9, "here", 0, 0, "any", ())
     said = worker.hear(
-        m.StreamItems(4, "items", 0, ["a", lent], HERE), start(4, "read"), m.EndStream(4, "items", 2)
+        m.StreamItems(4, "items", 0, ["a", lent]), start(4, "read"), m.EndStream(4, "items", 2)
     )
     assert said == {HERE: [m.FreeTensors([9])]}
     assert worker.choose() is None and worker.state.open_requests == 0
@@ -178,7 +178,7 @@ def test_what_comes_for_a_closed_request_is_discarded_and_lent_items_are_given_b
 def test_what_came_early_for_a_number_that_is_never_opened_here_is_given_back(bench: Bench) -> None:
     """A worker that was started again hears of requests that its predecessor had."""
     worker = bench(RANK1, codec=RANK1)
-    worker.hear(m.StreamItems(3, "items", 0, [m.TensorRef(HERE, 9, "here", 0, 0, "any", ())], HERE))
+    worker.hear(m.StreamItems(3, "items", 0, [m.TensorRef(HERE, 9, "here", 0, 0, "any", ())]))
     assert worker.open(5) == {HERE: [m.FreeTensors([9])]}
 
 
@@ -249,9 +249,9 @@ def test_items_of_a_stream_go_to_the_worker_that_reads_it(bench: Bench) -> None:
     worker = bench(RANK0, codec=RANK1)
     worker.open(0)
     worker.hear(start(0, "write", track="writing", n=0, most=2))
-    assert worker.step() == {THERE: [m.StreamItems(0, "items", 0, [1], HERE)]}
+    assert worker.step() == {THERE: [m.StreamItems(0, "items", 0, [1])]}
     said = worker.step()
-    assert said[THERE] == [m.StreamItems(0, "items", 1, [2], HERE)]
+    assert said[THERE] == [m.StreamItems(0, "items", 1, [2])]
     assert ended(said)[0].wrote == {"items": 2}
 
 
@@ -263,7 +263,7 @@ def test_a_writer_is_not_started_until_its_reader_has_taken_enough(bench: Bench)
     assert worker.state.streams.write_end(worker.state._lives[0], "items").written == 2
     assert worker.choose() is None
     worker.hear(m.StreamTaken(0, "items", 1))
-    assert worker.step()[THERE] == [m.StreamItems(0, "items", 2, [3], HERE)]
+    assert worker.step()[THERE] == [m.StreamItems(0, "items", 2, [3])]
     assert worker.choose() is None
     worker.hear(m.StreamTaken(0, "items", 3), m.StreamTaken(0, "items", 1))  # an old one changes nothing
     assert [one.turns for one in ended(worker.run())] == [4]
@@ -274,7 +274,7 @@ def test_a_reader_says_what_it_has_taken_when_its_batch_is_back_and_not_before(b
     worker.open(0)
     worker.hear(start(0, "read", track="reading"))
     assert worker.choose() is None
-    worker.hear(m.StreamItems(0, "items", 0, ["a", "b"], HERE))
+    worker.hear(m.StreamItems(0, "items", 0, ["a", "b"]))
     work = worker.choose()
     assert worker.said() == {}
     worker.state.finish(work, worker.results(work))
@@ -292,7 +292,7 @@ def test_an_end_that_overtakes_the_items_it_counts_waits_for_them(bench: Bench) 
     worker.open(0)
     worker.hear(start(0, "read", track="reading"), m.EndStream(0, "items", 2))
     assert worker.choose() is None
-    worker.hear(m.StreamItems(0, "items", 0, ["a", "b"], HERE))
+    worker.hear(m.StreamItems(0, "items", 0, ["a", "b"]))
     assert ended(worker.run())[0].turns == 2
 
 
@@ -300,7 +300,7 @@ def test_lent_items_are_copied_and_given_back_when_they_arrive(bench: Bench) -> 
     worker = bench(RANK1, codec=RANK1)
     worker.open(0)
     lent = [m.TensorRef(HERE, key, "here", 0, 0, "any", ()) for key in (5, 6)]
-    assert worker.hear(m.StreamItems(0, "items", 0, [*lent], HERE)) == {HERE: [m.FreeTensors([5, 6])]}
+    assert worker.hear(m.StreamItems(0, "items", 0, [*lent])) == {HERE: [m.FreeTensors([5, 6])]}
     worker.hear(start(0, "read", track="reading"))
     assert "copy of pipe.rank0.1 5" in emitted(worker.step())[0][3][0]
 
@@ -502,7 +502,7 @@ def test_items_that_cannot_be_read_fail_their_request_and_not_the_worker(bench: 
     worker.carrier.take = gone
     worker.open(0)
     worker.hear(start(0, "read", track="reading"))
-    said = worker.hear(m.StreamItems(0, "items", 0, [m.TensorRef(HERE, 5, "here", 0, 0, "any", ())], HERE))
+    said = worker.hear(m.StreamItems(0, "items", 0, [m.TensorRef(HERE, 5, "here", 0, 0, "any", ())]))
     assert [one.track for one in broke(said)] == ["reading"]
 
 

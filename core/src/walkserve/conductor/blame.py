@@ -53,7 +53,7 @@ def fault_of(error: Exception, place: str) -> Fault:
         case Told():
             return error.fault
         case WalkserveError():
-            return Fault(str(error), error.status, error.type, error.code, error.param)
+            return Fault.of(error)
         case _:
             return Fault(
                 f"{place} raised {type(error).__name__}; the server's log has the details", code="plan_failed"

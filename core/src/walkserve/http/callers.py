@@ -202,7 +202,7 @@ class Caller:
         try:
             items = Items(message.output, [self._read(value) for value in message.items])
         except WalkserveError as error:
-            self._give_up(call, m.Fault(str(error), error.status, error.type, error.code))
+            self._give_up(call, m.Fault.of(error))
         except Exception:  # whatever it is, it is this request's; the others go on
             log.exception("an item of %r cannot be read", message.output)
             self._give_up(

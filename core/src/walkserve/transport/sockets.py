@@ -140,9 +140,6 @@ class _Sockets:
             messages += self._unpacker.unpack(self._pull.recv(_NOW))
         return messages
 
-    def wake(self) -> None:
-        raise NotImplementedError
-
     def close(self) -> None:
         if self._pull.closed:
             return

@@ -37,7 +37,6 @@ class HandOver:
     ) -> None:
         self.peers: Mapping[str, str] = {}
         """Rank name -> address, as the conductor last said."""
-        self._address = address
         self._rank = address.rpartition(".")[0]
         self._spec = spec
         self._lending = lending
@@ -102,7 +101,7 @@ class HandOver:
             self.unpark(live, stream)
         else:
             items = [self._lending.lend(live, value)]
-            sent = m.StreamItems(live.opened.number, stream, index, items, self._address)
+            sent = m.StreamItems(live.opened.number, stream, index, items)
             self._say(self.peers[rank], sent)
 
     def items_came(self, live: Live, message: m.StreamItems) -> None:
