@@ -104,6 +104,7 @@ def test_the_first_interrupt_finishes_what_runs_and_leaves_nothing_behind(start_
     thread.start()
     server.wait_for(lambda state: state["models"][0]["running"] == 1)
     server.interrupt()
+    server.wait_for(lambda state: state["phase"] == "draining")  # a signal may come after the next request
     refused = httpx.post(f"{server.url}/v1/audio/speech", json=ASK, timeout=30)
     thread.join()
     assert answers[0].status_code == 200
