@@ -119,7 +119,7 @@ async def test_the_process_of_the_application_stays_small():
 import re, sys
 from walkserve.http import app, callers, run, speech
 from walkserve.transport import sockets
-application = app.create_app(None, {})
+application = app.create_app(callers.Caller(None), {})
 application.openapi_schema.to_schema()
 print([name for name in ("torch", "transformers") if name in sys.modules])
 print(int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from uuid import uuid4
 
 from litestar import Litestar
 from litestar.datastructures import MutableScopeHeaders
@@ -12,8 +11,10 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import Message, Scope
 
 from walkserve.http.callers import Caller
+from walkserve.http.ids import request_id
 from walkserve.http.models import model_routes
 from walkserve.http.problems import EXCEPTION_HANDLERS
+from walkserve.http.requests import request_routes
 from walkserve.http.server import server_routes
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech import speech_route
@@ -27,6 +28,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
         route_handlers=[
             *server_routes(caller),
             *model_routes(models, settings),
+            *request_routes(caller.requests),
             speech_route(caller, models, settings),
         ],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -45,7 +47,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
 async def _name_the_request(message: Message, scope: Scope) -> None:
     """Every response has an id, errors too, so that a client and the log can speak of the same one."""
     if message["type"] == "http.response.start":
-        MutableScopeHeaders(message).setdefault("x-request-id", f"req-{uuid4().hex}")
+        MutableScopeHeaders(message).setdefault("x-request-id", request_id(scope))
 
 
 def _version() -> str:

@@ -16,6 +16,8 @@ import msgspec
 from walkserve import messages as m
 from walkserve.delivery import Chunk
 from walkserve.http.calls import Call, Item, Items
+from walkserve.http.ids import new_id
+from walkserve.http.requests import RequestLog
 from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.values import as_numpy
@@ -61,6 +63,7 @@ class Caller:
         self.state = m.ServerState("starting", "starting", 0, ())
         self.loading: dict[tuple[str, str], bool] = {}
         """(worker, component) -> whether it has been loaded; for progress bars."""
+        self.requests = RequestLog()
         self._mailbox = mailbox
         self._reader = reader
         self._address = address
@@ -120,10 +123,13 @@ class Caller:
             await asyncio.wait_for(self.wait_until(lambda: self.state is not known), ANSWER_S)
         return self.state
 
-    def submit(self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None) -> Call:
+    def submit(
+        self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None, *, id: str = ""
+    ) -> Call:
         """Send a checked request on its way.
 
         Args:
+            id: As its client and the log know it; a response that needs several calls gives them one id.
             on_cut: Called when its client was too slow and the request was given up: whoever
                 writes to that client hangs in a write, and has to be told from outside.
 
@@ -144,12 +150,12 @@ class Caller:
             seed=request.seed,
             given=tuple(sorted(request.given)),
         )
-        call = Call(tag, lambda: self._cancel(tag), on_cut)
         try:
             self._mailbox.send(CONDUCTOR, [submit])
         except Unsendable as error:
             raise _refusal(request) from error
-        self._calls[tag] = call
+        record = self.requests.start(id or new_id(), model, request.seed)
+        call = self._calls[tag] = Call(tag, record, lambda: self._cancel(tag), on_cut)
         return call
 
     def _cancel(self, tag: int) -> None:

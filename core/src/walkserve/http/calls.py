@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from walkserve import messages as m
 from walkserve.delivery import Delivery, Done, Failed
+from walkserve.http.requests import Record
 
 TAKE_BYTES = 256 * 1024
 
@@ -38,8 +39,11 @@ CallEvent = Items | Done | Failed
 class Call:
     """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
 
-    def __init__(self, tag: int, cancel: Callable[[], None], on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self, tag: int, record: Record, cancel: Callable[[], None], on_cut: Callable[[], None]
+    ) -> None:
         self.tag = tag
+        self.record = record
         self.delivery = Delivery()
         self.waiting_bytes = 0
         self.on_cut = on_cut
@@ -70,14 +74,21 @@ class Call:
         """Give everything back; harmless when the call is over."""
         if not self.is_over:
             self.is_over = True
+            self.record.cancelled()
             self._cancel()
 
     def put(self, event: CallEvent) -> None:
         """Said by the Caller: this has arrived."""
-        if isinstance(event, Items):
-            self.waiting_bytes += event.size_bytes
-        else:
-            self.is_over = True
+        match event:
+            case Items():
+                self.waiting_bytes += event.size_bytes
+                self.record.gave()
+            case Done():
+                self.is_over = True
+                self.record.ended(event.ended)
+            case Failed():
+                self.is_over = True
+                self.record.failed(event.fault)
         self._events.append(event)
         self._arrived.set()
 

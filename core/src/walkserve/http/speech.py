@@ -19,6 +19,7 @@ from walkserve.http.answers import Answer, Client
 from walkserve.http.bodies import read_fields, read_object
 from walkserve.http.callers import Caller
 from walkserve.http.calls import Call, Item, Items
+from walkserve.http.ids import request_id
 from walkserve.http.models import find_model, require_surface
 from walkserve.http.problems import Faulted, documented
 from walkserve.http.settings import HttpSettings
@@ -108,7 +109,9 @@ def speech_route(caller: Caller, models: Mapping[str, Model], settings: HttpSett
         speech = read_speech(models, await read_object(request, settings.body_bytes))
 
         async def write(client: Client) -> None:
-            with caller.submit(speech.model, speech.request, on_cut=client.abort) as call:
+            with caller.submit(
+                speech.model, speech.request, on_cut=client.abort, id=request_id(request.scope)
+            ) as call:
                 if speech.is_streamed:
                     await write_stream(speech, call, client)
                 else:

@@ -1,0 +1,175 @@
+"""What became of each request: kept for a while after its end, and told at ``GET /v1/requests/{id}``."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from litestar import get
+from litestar.handlers import BaseRouteHandler
+from litestar.params import FromPath
+from msgspec import Struct
+
+from walkserve.http.problems import Problem, documented
+from walkserve.messages import Fault, RequestEnded
+from walkserve_sdk.errors import BadRequest
+
+KEEP = 1024
+"""Requests that are remembered; of more, the oldest that has ended is forgotten."""
+
+
+class NoSuchRequest(BadRequest):
+    """No request of that id is remembered."""
+
+    status = 404
+    code = "request_not_found"
+
+
+class RequestStatus(Struct, frozen=True, kw_only=True):
+    """One request: how it stands, or how it ended. Times are in seconds from when it was accepted."""
+
+    id: str
+    object: str = "request"
+    model: str
+    created: float
+    state: str
+    seed: int
+    finish_reason: str | None
+    usage: dict[str, int]
+    counts: dict[str, int]
+    first_output_s: float | None
+    took_s: float | None
+    error: Problem | None
+
+
+class Record:
+    """One request as the HTTP process saw it. A response that several calls make has one record."""
+
+    def __init__(self, id: str, model: str, seed: int) -> None:
+        self.id = id
+        self.model = model
+        self.seed = seed
+        self.created = time.time()
+        self.first_output_s: float | None = None
+        self.took_s: float | None = None
+        self.usage: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.finish_reason: str | None = None
+        self.fault: Fault | None = None
+        self.was_cancelled = False
+        self._began = time.perf_counter()
+        self._running = 0
+
+    @property
+    def state(self) -> str:
+        """ "running", "done", "failed" or "cancelled"."""
+        if self.fault is not None:
+            return "failed"
+        if self._running:
+            return "running"
+        return "cancelled" if self.was_cancelled else "done"
+
+    @property
+    def is_running(self) -> bool:
+        return self._running > 0
+
+    def started(self) -> None:
+        """A call of this request is on its way."""
+        self._running += 1
+        self.took_s = None
+
+    def gave(self) -> None:
+        """Something of an output has come."""
+        if self.first_output_s is None:
+            self.first_output_s = time.perf_counter() - self._began
+
+    def ended(self, ended: RequestEnded) -> None:
+        """A call ended well. Of several calls, the first reason other than "stop" is the request's."""
+        if self.finish_reason in (None, "stop"):
+            self.finish_reason = ended.finish_reason
+        for total, more in ((self.usage, ended.usage), (self.counts, ended.counts)):
+            for name, count in more.items():
+                total[name] = total.get(name, 0) + count
+        self._over()
+
+    def failed(self, fault: Fault) -> None:
+        """A call failed, and with it the request."""
+        self.fault = fault
+        self._over()
+
+    def cancelled(self) -> None:
+        """Its client left."""
+        self.was_cancelled = True
+        self._over()
+
+    def _over(self) -> None:
+        self._running -= 1
+        self.took_s = time.perf_counter() - self._began
+
+    def status(self) -> RequestStatus:
+        """For whoever asks."""
+        fault = self.fault
+        return RequestStatus(
+            id=self.id,
+            model=self.model,
+            created=self.created,
+            state=self.state,
+            seed=self.seed,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+            counts=self.counts,
+            first_output_s=self.first_output_s,
+            took_s=self.took_s,
+            error=None if fault is None else Problem(fault.message, fault.type, fault.param, fault.code),
+        )
+
+
+class RequestLog:
+    """The newest requests by id.
+
+    Args:
+        keep: How many; those that run are never forgotten.
+    """
+
+    def __init__(self, keep: int = KEEP) -> None:
+        self._keep = keep
+        self._records: OrderedDict[str, Record] = OrderedDict()
+
+    def start(self, id: str, model: str, seed: int) -> Record:
+        """The record of this id, for a call that starts: a new one, or that of the calls before."""
+        record = self._records.get(id)
+        if record is None:
+            record = self._records[id] = Record(id, model, seed)
+            self._forget()
+        record.started()
+        return record
+
+    def find(self, id: str) -> Record:
+        """Raises NoSuchRequest where none of that id is remembered."""
+        record = self._records.get(id)
+        if record is None:
+            raise NoSuchRequest(
+                f"no request {id[:100]!r} is remembered; the newest {self._keep:,} are", param="request_id"
+            )
+        return record
+
+    def _forget(self) -> None:
+        if len(self._records) > self._keep:
+            oldest = next((id for id, one in self._records.items() if not one.is_running), None)
+            if oldest is not None:
+                del self._records[oldest]
+
+
+def request_routes(requests: RequestLog) -> list[BaseRouteHandler]:
+    """``GET /v1/requests/{id}``."""
+
+    @get(
+        "/v1/requests/{request_id:str}",
+        summary="Describe one request",
+        tags=["requests"],
+        responses=documented(400, 404, 500),
+    )
+    async def describe_request(request_id: FromPath[str]) -> RequestStatus:
+        return requests.find(request_id).status()
+
+    return [describe_request]
