@@ -168,3 +168,12 @@ def test_a_subclass_of_a_family_may_add_to_it() -> None:
 
     assert list(Writer.spec.outputs) == ["speech", "picture", "words"]
     assert list(Sayer.spec.outputs) == ["speech", "picture"]
+
+
+def test_a_family_has_the_voices_that_its_setup_finds_in_the_checkpoint_and_else_none() -> None:
+    class Speaker(Sayer):
+        def setup(self) -> None:
+            self.voices = ("ann", "bo")
+
+    assert tuple(Speaker().voices) == ("ann", "bo")
+    assert tuple(Speaker.voices) == tuple(Sayer().voices) == ()

@@ -54,6 +54,13 @@ def test_voices_are_found_in_any_case_and_passed_on_as_the_checkpoint_spells_the
         _speak(model, "tara")
 
 
+def test_the_checkpoints_first_voice_speaks_where_none_is_named(copy: Checkpoint):
+    (copy.folder() / "voices.json").write_text(json.dumps({"voices": ["leo", "tara"]}))
+    model = Orpheus(copy)
+    assert _speak(model, None) == model.voices[0] == "leo"
+    assert _speak(model, "tara") == "tara"
+
+
 @pytest.mark.parametrize("said", ['{"voices": "tara"}', '{"voices": []}', '{"voices": [1]}', "[]", "{", "{}"])
 def test_a_voices_json_that_names_no_voices_is_refused(copy: Checkpoint, said: str):
     (copy.folder() / "voices.json").write_text(said)

@@ -67,6 +67,9 @@ class Model:
     refused before."""
     takes_speed: ClassVar[bool] = False
     """Whether it reads ``SpeechAsk.speed``; where not, it is always 1."""
+    voices: Sequence[str] = ()
+    """Those of this checkpoint, as it spells them; the first speaks where a client names none. Read by
+    ``setup``, for they are the checkpoint's and not the family's. Clients are told them."""
     spec: ClassVar[ModelSpec]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -96,7 +99,7 @@ class Model:
     # --- what a family may override ---------------------------------------------------------------
 
     def setup(self) -> None:
-        """Read what the checkpoint's small files say about it (voices, limits). No torch here."""
+        """Read what the checkpoint's small files say about it (``voices``, limits). No torch here."""
 
     def check(self, request: Request) -> Request:
         """Refuse or normalise a request, before admission. Raises BadRequest."""

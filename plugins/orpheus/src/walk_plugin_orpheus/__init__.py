@@ -95,9 +95,8 @@ class Orpheus(Model):
         if not str(text).strip():
             raise BadRequest("the text is empty; there is nothing to say", param="text")
         known = {voice.lower(): voice for voice in self.voices}
-        voice = known.get(request.options.voice.lower())
-        if voice is None and "voice" not in request.given:
-            voice = self.voices[0]  # the family's default is not this checkpoint's
+        asked = request.options.voice if "voice" in request.given else self.voices[0]
+        voice = known.get(asked.lower())
         if voice is None:
             raise BadRequest(
                 f"there is no voice {request.options.voice!r}; this checkpoint has {', '.join(self.voices)}",
