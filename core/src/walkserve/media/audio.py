@@ -13,11 +13,14 @@ UNKNOWN_SIZE = 0xFFFFFFFF
 """In a header sent before the end is known: readers take 0 for an empty file, and this for "to the end"."""
 
 
-def pcm16(samples: NDArray[Any], channels: int = 1) -> bytes:
-    """Samples in [-1, 1] as little-endian int16, rounded; what lies outside is clipped, NaN is silence.
+def within_range(samples: NDArray[Any], channels: int = 1) -> NDArray[np.float32]:
+    """Samples as float32 in [-1, 1]: what lies outside is clipped, NaN is silence.
 
     Args:
-        samples: (samples,), or (samples, channels), which come out interleaved.
+        samples: ``(frames,)``, or ``(frames, channels)``.
+
+    Returns:
+        ``(frames, channels)``.
 
     Raises:
         ValueError: If the shape is another.
@@ -26,8 +29,19 @@ def pcm16(samples: NDArray[Any], channels: int = 1) -> bytes:
     if samples.ndim not in (1, 2) or (1 if samples.ndim == 1 else samples.shape[1]) != channels:
         raise ValueError(f"sound has the shape {samples.shape}, not {wanted}")
     finite = np.nan_to_num(samples.astype(np.float32, copy=False), nan=0.0, posinf=1.0, neginf=-1.0)
-    pcm: NDArray[np.int16] = np.rint(np.clip(finite, -1.0, 1.0) * 32767.0).astype("<i2")
-    return pcm.tobytes()
+    clipped: NDArray[np.float32] = np.clip(finite, -1.0, 1.0)
+    return clipped.reshape(-1, channels)
+
+
+def int16(samples: NDArray[Any], channels: int = 1) -> NDArray[np.int16]:
+    """Samples as little-endian int16 ``(frames, channels)``, rounded, else as ``within_range`` has them."""
+    rounded: NDArray[np.int16] = np.rint(within_range(samples, channels) * 32767.0).astype("<i2")
+    return rounded
+
+
+def pcm16(samples: NDArray[Any], channels: int = 1) -> bytes:
+    """The same as bytes; channels are interleaved."""
+    return int16(samples, channels).tobytes()
 
 
 def wav_header(rate: int, channels: int, frames: int | None) -> bytes:
