@@ -113,7 +113,7 @@ class Host:
         self.commit(self.offered.pop(index))
 
     def commit(self, call: Call) -> None:
-        values = {name: value for (name, _), value in zip(call.op.takes, call.values, strict=True)}
+        values = dict(call.values)
         for stream in call.op.reads:
             assert self.items is not None
             call.helpings = [self.items.next()]

@@ -106,6 +106,7 @@ class _Scope:
         takes = tuple((name, self.slot(name)) for name in node.takes)
         when = self.slot(node.when) if node.when else None
         index = self._child([slot for _, slot in takes] + ([when] if when is not None else []), before)
+        keeps = node.keeps and node.component.kv is not None
         gives = tuple((name, self.define(name)) for name in node.gives)
         for _, slot in gives:
             self.giver[slot] = index
@@ -115,7 +116,8 @@ class _Scope:
                 component=node.component.name,
                 method=node.method,
                 branch=node.branch,
-                keeps=node.keeps and node.component.kv is not None,
+                keeps=keeps,
+                takes_turns=keeps or node.component.state,
                 takes=takes,
                 reads=tuple(stream.name for stream in node.reads),
                 gives=gives,

@@ -16,13 +16,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Op:
-    """One node, lowered. ``index`` is its place among its block's children."""
+    """One node, lowered. ``index`` is its place among its block's children.
+
+    What is asked of it for every row is worked out once, here.
+    """
 
     index: int
     component: str
     method: str
     branch: str
     keeps: bool
+    takes_turns: bool  # calls on one branch must not overlap: they write its cache, or have a state
     takes: tuple[tuple[str, int], ...]
     reads: tuple[str, ...]
     gives: tuple[tuple[str, int], ...]
@@ -33,11 +37,16 @@ class Op:
     after: tuple[int, ...] = ()  # children that wait for this one
     waits: int = 0
     critical: bool = True  # the next turn waits for it; otherwise it trails
+    key: tuple[str, str] = field(init=False)  # what may share a batch: the component and the method
+    at: tuple[str, str] = field(init=False)  # the component and its branch
+    gives_names: tuple[str, ...] = field(init=False)
+    has_streams: bool = field(init=False)  # reads or writes some
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """What may share a batch: the component and the method."""
-        return (self.component, self.method)
+    def __post_init__(self) -> None:
+        self.key = (self.component, self.method)
+        self.at = (self.component, self.branch)
+        self.gives_names = tuple(name for name, _ in self.gives)
+        self.has_streams = bool(self.reads or self.streams)
 
 
 @dataclass(slots=True)

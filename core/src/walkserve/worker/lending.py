@@ -10,6 +10,9 @@ from walkserve import messages as m
 from walkserve.worker.live import Live
 
 
+_AS_IT_IS = (bool, int, float, str, m.Blob, m.Array, m.TensorRef)
+
+
 class Carrier(Protocol):
     """Lends tensors to other processes and takes theirs."""
 
@@ -31,8 +34,8 @@ class Lending:
 
     def send(self, value: Any) -> m.Value:
         """Make a value fit for a message. Whoever receives a reference frees it."""
-        if value is None or isinstance(value, bool | int | float | str | m.Blob | m.Array | m.TensorRef):
-            return value
+        if value is None or isinstance(value, _AS_IT_IS):  # a tuple: `int | str` would be made for each value
+            return value  # type: ignore[no-any-return]
         if isinstance(value, bytes):
             return m.Blob(value)
         if isinstance(value, list):

@@ -9,7 +9,7 @@ come, first served; who has been passed too often goes before all of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from walkserve.worker.walk_run import Call
@@ -55,9 +55,6 @@ class _Line:
         self.sooner: deque[Call] = deque()
         self.later: deque[Call] = deque()
 
-    def of(self, call: Call) -> deque[Call]:
-        return self.later if call.run.live.has_sent else self.sooner
-
     def next(self, overdue: int) -> deque[Call] | None:
         """The deque whose head comes first."""
         if not self.later:
@@ -70,18 +67,17 @@ class _Line:
 class _Queue:
     """Calls of one key, by whether they bring one token or several."""
 
-    __slots__ = ("long", "short")
+    __slots__ = ("deques", "long", "short")
 
     def __init__(self) -> None:
         self.short = _Line()
         self.long = _Line()
+        self.deques = (self.short.sooner, self.short.later, self.long.sooner, self.long.later)
 
-    def line(self, call: Call) -> _Line:
-        return self.short if call.tokens - call.done == 1 else self.long
-
-    @property
-    def deques(self) -> Iterator[deque[Call]]:
-        yield from (self.short.sooner, self.short.later, self.long.sooner, self.long.later)
+    def of(self, call: Call) -> deque[Call]:
+        """Where a call stands, or will."""
+        line = self.short if call.tokens - call.done == 1 else self.long
+        return line.later if call.run.live.has_sent else line.sooner
 
 
 class Scheduler:
@@ -97,22 +93,23 @@ class Scheduler:
         """A call is ready."""
         self._arrivals += 1
         call.arrival = self._arrivals
-        queue = self._queues[call.op.key]
-        queue.line(call).of(call).append(call)
+        self._queues[call.op.key].of(call).append(call)
         self.waiting += 1
 
     def put_back(self, call: Call) -> None:
         """A piece of it was run; the rest keeps its place."""
-        queue = self._queues[call.op.key]
-        queue.line(call).of(call).appendleft(call)
+        self._queues[call.op.key].of(call).appendleft(call)
         self.waiting += 1
 
     def choose(self) -> Work | None:
         """Take the next batch out of the queues; None when nothing is ready."""
+        if not self.waiting:
+            return None
         oldest: tuple[int, Key] | None = None
         for key, queue in self._queues.items():
             for line in queue.deques:
-                self._forget_dead(line)
+                if line:
+                    self._forget_dead(line)
                 if line and (oldest is None or line[0].arrival < oldest[0]):
                     oldest = (line[0].arrival, key)
         return self._fill(oldest[1]) if oldest is not None else None
@@ -140,16 +137,18 @@ class Scheduler:
         rows = limits.rows if most is None else min(limits.rows, len(work.calls) + most)
         room = limits.tokens - sum(work.pieces)
         while len(work.calls) < rows and (source := line.next(overdue)) is not None:
-            piece = _piece(source[0], limits, room, is_alone=not work.calls)
+            call = source[0]
+            if call.run.is_closed or call.frame.is_dropped:
+                self._forget_dead(source)
+                continue
+            piece = _piece(call, limits, room, is_alone=not work.calls)
             if piece == 0:
                 return
-            call = source.popleft()
+            source.popleft()
             self.waiting -= 1
             room -= piece
             work.calls.append(call)
             work.pieces.append(piece)
-            self._forget_dead(line.sooner)
-            self._forget_dead(line.later)
 
 
 def _piece(call: Call, limits: Limits, room: int, *, is_alone: bool) -> int:

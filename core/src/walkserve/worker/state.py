@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
-from walkserve.graph.plan import Op, Plan
+from walkserve.graph.plan import Plan
 from walkserve.transport.base import Unsendable
 from walkserve.worker.blame import fault_of
 from walkserve.worker.hand_over import HandOver
@@ -72,7 +72,6 @@ class WorkerState:
         self.streams = HandOver(
             address, self.spec, plans.values(), ranks, self.lending, self._say, self.offer
         )
-        self._has_state = {name for name, component in self.spec.components.items() if component.state}
 
     @property
     def open_requests(self) -> int:
@@ -166,7 +165,7 @@ class WorkerState:
 
     def _fork(self, live: Live, message: m.ForkBranch) -> None:
         if message.branch != message.to:
-            forked = self._branch(live, message.component, message.branch).fork()
+            forked = self._branch(live, (message.component, message.branch)).fork()
             old = live.branches.pop((message.component, message.to), None)
             if old is not None:
                 old.drop()
@@ -209,37 +208,35 @@ class WorkerState:
 
     def _offer(self, call: Call) -> None:
         live, op = call.run.live, call.op
-        if self.streams.holds_up(call):
+        if op.has_streams and self.streams.holds_up(call):
             return
         if op.component in self.new_table:
             call.tokens = _tokens(call)
-        call.branch = self._branch(live, op.component, op.branch)
-        if self._takes_turns(op):
-            if call.branch.is_busy:
-                call.branch.waiting.append(call)
+        branch = call.branch = live.branches.get(op.at) or self._branch(live, op.at)
+        if op.takes_turns:
+            if branch.is_busy:
+                branch.waiting.append(call)
                 return
-            call.branch.is_busy = True
-        call.helpings = self.streams.helpings(live, op)
+            branch.is_busy = True
+        if op.reads:
+            call.helpings = self.streams.helpings(live, op)
         self.scheduler.add(call)
-
-    def _takes_turns(self, op: Op) -> bool:
-        """Whether calls on one branch must not overlap: they write its cache, or have a state."""
-        return op.keeps or op.component in self._has_state
 
     def forget(self, call: Call) -> None:
         """Of a turn that no longer counts; it will not be run."""
         self._free_branch(call)
 
-    def _branch(self, live: Live, component: str, name: str) -> Branch:
-        branch = live.branches.get((component, name))
+    def _branch(self, live: Live, at: tuple[str, str]) -> Branch:
+        """Of a component, by name; one that was never written is empty."""
+        branch = live.branches.get(at)
         if branch is None:
-            table = self.new_table[component]() if component in self.new_table else None
-            branch = live.branches[(component, name)] = Branch(table)
+            table = self.new_table[at[0]]() if at[0] in self.new_table else None
+            branch = live.branches[at] = Branch(table)
         return branch
 
     def _free_branch(self, call: Call) -> None:
         branch = call.branch
-        if branch is not None and self._takes_turns(call.op):
+        if branch is not None and call.op.takes_turns:
             branch.is_busy = False
             while branch.waiting and not branch.is_busy:
                 self.offer(branch.waiting.popleft())
@@ -256,21 +253,21 @@ class WorkerState:
 
     def row(self, call: Call, piece: int) -> Row:
         """The call as an engine sees it."""
-        op, run, frame = call.op, call.run, call.frame
-        values = {name: value for (name, _), value in zip(op.takes, call.values, strict=True)}
-        for stream, helping in zip(op.reads, call.helpings, strict=True):
-            values[stream] = helping
-        return Row(
-            values=values,
-            branch=call.branch,
-            options=run.live.options,
-            key=(run.live.opened.seed, 0, run.track, run.walk),
-            turn=frame.turn,
-            tokens=piece,
-            done=call.done,
-            is_last=call.done + piece >= call.tokens,
-            keeps=op.keeps,
-            gives=tuple(name for name, _ in op.gives),
+        op, run, values = call.op, call.run, call.values
+        if op.reads:
+            values = values | dict(zip(op.reads, call.helpings, strict=True))
+        live, done = run.live, call.done
+        return Row(  # by place: names would take a third longer, for every row
+            values,
+            call.branch,
+            live.options,
+            (live.opened.seed, 0, run.track, run.walk),
+            call.frame.turn,
+            piece,
+            done,
+            done + piece >= call.tokens,
+            op.keeps,
+            op.gives_names,
         )
 
     def finish(self, work: Work, results: list[RowResult]) -> None:
@@ -309,8 +306,9 @@ class WorkerState:
                 branch.state = result.state
             if result.seen is not UNCHANGED:
                 branch.seen = result.seen
-            for name, by in (result.counts or {}).items():
-                run.counts[name] = run.counts.get(name, 0) + by
+            if result.counts is not None:
+                for name, by in result.counts.items():
+                    run.counts[name] = run.counts.get(name, 0) + by
             if call.done + piece < call.tokens:
                 call.done += piece
                 self.scheduler.put_back(call)
@@ -377,10 +375,11 @@ def _emitted(run: WalkRun) -> dict[str, int]:
 
 def _tokens(call: Call) -> int:
     """How many tokens a cached component is given: the longest of what it takes, which is token-first."""
-    is_row = [isinstance(value, list) or getattr(value, "shape", ()) != () for value in call.values]
-    tokens = max(
-        (len(value) for value, has_length in zip(call.values, is_row, strict=True) if has_length), default=1
-    )
+    tokens = max((len(value) for value in call.values.values() if _has_length(value)), default=1)
     if tokens == 0:
         raise ValueError(f"{call.op.place}: it takes no tokens; a cached component needs at least one")
     return tokens
+
+
+def _has_length(value: Any) -> bool:
+    return isinstance(value, list) or getattr(value, "shape", ()) != ()

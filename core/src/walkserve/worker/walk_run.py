@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from walkserve.worker.live import Live
 
 
-DROPPED = -1
-"""In place of the children a frame still waits for: it does not count any more."""
-
-
 class Host(Protocol):
     """What a run needs of the worker around it."""
 
@@ -63,7 +59,8 @@ class Call:
         self.run = run
         self.op = op
         self.frame = frame
-        self.values: list[Any] = [frame.slots[slot] for _, slot in op.takes]
+        slots = frame.slots
+        self.values: dict[str, Any] = {name: slots[slot] for name, slot in op.takes}
         self.helpings: list[Any] = []
         self.branch: Any = None  # worker.live.Branch, once its turn on the branch has come
         self.tokens = 1  # of a cached component: how many in all
@@ -74,7 +71,7 @@ class Call:
 class Frame:
     """One turn of one block."""
 
-    __slots__ = ("before", "block", "critical", "left", "loop", "slots", "turn", "undo", "waits")
+    __slots__ = ("before", "block", "critical", "is_dropped", "left", "loop", "slots", "turn", "undo", "waits")
 
     def __init__(self, block: Block, slots: list[Any], loop: LoopRun | None, turn: int) -> None:
         self.block = block
@@ -84,16 +81,12 @@ class Frame:
         self.critical = block.critical
         self.loop = loop
         self.turn = turn
+        self.is_dropped = False  # its loop had stopped before: nothing of this turn counts
         # Where nodes trail, a turn may have run ahead of one that stops: what it takes to forget it.
         self.undo: list[Callable[[], None]] | None = [] if block.trails else None
         self.before: tuple[list[Any], list[int]] | None = (
             None  # carried, and lengths collected, before this turn
         )
-
-    @property
-    def is_dropped(self) -> bool:
-        """Its loop had stopped before: nothing of this turn counts."""
-        return self.left == DROPPED
 
 
 class LoopRun:
@@ -176,7 +169,7 @@ class WalkRun:
         self.emitted: dict[str, int] = {}
         self.is_closed = False
         self.loops: list[LoopRun] = []
-        self._todo: deque[tuple[Frame, int]] = deque()  # children whose waiting is over
+        self._todo: deque[tuple[Frame, Op | LoopOp]] = deque()  # children whose waiting is over
         slots: list[Any] = [None] * plan.top.slots
         for name, slot in plan.inputs:
             slots[slot] = inputs[name]
@@ -184,7 +177,7 @@ class WalkRun:
 
     def start(self) -> None:
         """Offer what waits for nothing."""
-        self._todo.extend((self.top, index) for index in self.plan.top.firsts)
+        self._begin(self.top)
         self._settle()
 
     def results(self) -> dict[str, Any]:
@@ -207,35 +200,40 @@ class WalkRun:
         elif stop is not None:
             self._end(stop.reason)
         else:
-            self._done(frame, op.index)
+            self._done(frame, op)
         self._settle()
 
     def _keep(self, op: Op, frame: Frame, gives: dict[str, Any]) -> None:
+        slots = frame.slots
         for name, slot in op.gives:
-            frame.slots[slot] = gives.get(name)
+            slots[slot] = gives.get(name)
         for name, stream in op.streams:
-            if gives.get(name) is not None:
+            value = gives.get(name)
+            if value is not None:
                 self.wrote[stream] = self.wrote.get(stream, 0) + 1
-                self.host.push(self, stream, gives[name])
+                self.host.push(self, stream, value)
         for name, output in op.outputs:
-            if gives.get(name) is not None:
+            value = gives.get(name)
+            if value is not None:
                 self.emitted[output] = self.emitted.get(output, 0) + 1
-                self.host.emit(self, output, gives[name])
+                self.host.emit(self, output, value)
 
     def _finish_in_loop(self, call: Call, loop: LoopRun, stop: Stop | None) -> None:
         frame, op = call.frame, call.op
         if not op.critical:
             loop.queues[op.index].popleft()
-        for stream, helping in zip(op.reads, call.helpings, strict=True):
-            if helping.last:
-                loop.streams.discard(stream)
-        if op.reads and not loop.streams and loop.ended_by is None:
-            loop.ended_by = "stream"
+        if op.reads:
+            for stream, helping in zip(op.reads, call.helpings, strict=True):
+                if helping.last:
+                    loop.streams.discard(stream)
+            if not loop.streams and loop.ended_by is None:
+                loop.ended_by = "stream"
         if stop is not None:
             self._stop_loop(loop, frame, stop)
         if not frame.is_dropped:
-            self._done(frame, op.index)
-        self._end_if_over(loop)
+            self._done(frame, op)
+        if loop.ended_by is not None:
+            self._end_if_over(loop)
         if not op.critical:
             self._trail(loop, op)
 
@@ -243,25 +241,28 @@ class WalkRun:
 
     def _settle(self) -> None:
         """Launch what has become ready, and what becomes ready by that; a list, so that nothing nests."""
-        while self._todo and not self.is_closed:
-            frame, index = self._todo.popleft()
+        todo = self._todo
+        while todo and not self.is_closed:
+            frame, child = todo.popleft()
             if not frame.is_dropped:
-                self._launch(frame, index)
+                self._launch(frame, child)
 
-    def _launch(self, frame: Frame, index: int) -> None:
-        child = frame.block.children[index]
+    def _begin(self, frame: Frame) -> None:
+        for index in frame.block.firsts:
+            self._todo.append((frame, frame.block.children[index]))
+
+    def _launch(self, frame: Frame, child: Op | LoopOp) -> None:
         if isinstance(child, LoopOp):
             self._begin_loop(child, frame)
-            return
-        if frame.loop is not None and not child.critical:
-            queue = frame.loop.queues.setdefault(index, deque())
+        elif frame.loop is not None and not child.critical:
+            queue = frame.loop.queues.setdefault(child.index, deque())
             queue.append(frame)
             if len(queue) == 1:  # else an earlier turn of this node is still to run
                 self._trail(frame.loop, child)
         elif child.when is None or frame.slots[child.when]:
             self.host.offer(Call(self, child, frame))
         else:
-            self._done(frame, index)
+            self._done(frame, child)
 
     def _trail(self, loop: LoopRun, op: Op) -> None:
         """Offer a trailing node's next turn, if one has come as far."""
@@ -272,17 +273,17 @@ class WalkRun:
                 if op.when is None or frame.slots[op.when]:
                     self.host.offer(Call(self, op, frame))
                     return
-                self._done(frame, op.index)
+                self._done(frame, op)
             queue.popleft()
 
-    def _done(self, frame: Frame, index: int) -> None:
-        """Child ``index`` of this frame is complete, or skipped."""
-        child, loop = frame.block.children[index], frame.loop
+    def _done(self, frame: Frame, child: Op | LoopOp) -> None:
+        """A child of this frame's block is complete, or skipped."""
+        loop = frame.loop
         frame.left -= 1
         for one in child.after:
             frame.waits[one] -= 1
             if frame.waits[one] == 0:
-                self._todo.append((frame, one))
+                self._todo.append((frame, frame.block.children[one]))
         if loop is None:
             if frame.left == 0:
                 self._end(self.ended_by)
@@ -293,7 +294,8 @@ class WalkRun:
                 self._turn_over(loop, frame)
         if frame.left == 0:
             loop.frames.remove(frame)
-            self._end_if_over(loop)
+            if loop.ended_by is not None:
+                self._end_if_over(loop)
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -312,10 +314,11 @@ class WalkRun:
         slots = frame.slots
         if frame.undo is not None:
             frame.before = (loop.carried, [len(collected) for collected in loop.collected])
-        loop.carried = [
-            old if slots[source] is None else slots[source]
-            for (source, _), old in zip(loop.op.carry_next, loop.carried, strict=True)
-        ]
+        carried = []
+        for (source, _), old in zip(loop.op.carry_next, loop.carried, strict=True):
+            given = slots[source]
+            carried.append(old if given is None else given)
+        loop.carried = carried
         for (source, _), collected in zip(loop.op.collect, loop.collected, strict=True):
             if slots[source] is not None:
                 collected.append(slots[source])
@@ -328,7 +331,7 @@ class WalkRun:
         if loop.ended_by is None:
             if loop.times is not None and turn >= loop.times:
                 loop.ended_by = "times"
-            elif any(turn >= len(items) for _, items in loop.each):
+            elif loop.each and any(turn >= len(items) for _, items in loop.each):
                 loop.ended_by = "each"
         if loop.ended_by is not None:
             self._end_if_over(loop)
@@ -341,7 +344,7 @@ class WalkRun:
         loop.turns += 1
         frame = Frame(loop.op.body, slots, loop, turn)
         loop.frames.append(frame)
-        self._todo.extend((frame, index) for index in loop.op.body.firsts)
+        self._begin(frame)
 
     def _stop_loop(self, loop: LoopRun, frame: Frame, stop: Stop) -> None:
         """No turn after this one counts; this one only if the stop keeps it, and then all of it.
@@ -364,7 +367,7 @@ class WalkRun:
 
     def _drop(self, frame: Frame, *, undoes: bool) -> None:
         """The frame counts no more. What the stopping turn itself cached stays: it was computed in order."""
-        frame.left = DROPPED
+        frame.is_dropped = True
         for loop in [loop for loop in self.loops if loop.outer is frame]:
             for inner in reversed(loop.frames):
                 self._drop(inner, undoes=undoes)
@@ -384,7 +387,7 @@ class WalkRun:
             outer.slots[target] = value
         for (_, target), collected in zip(loop.op.collect, loop.collected, strict=True):
             outer.slots[target] = collected
-        self._done(outer, loop.op.index)
+        self._done(outer, loop.op)
 
     def _end(self, reason: str) -> None:
         self.ended_by = reason
