@@ -24,6 +24,7 @@ class ModelConfig(Struct, frozen=True):
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         token_budget: The most tokens of a cached component in one batch.
         max_rows: The most rows in one batch.
+        profile: Note of each request what it did and waited for.
         device_ranks: Numbers of all device ranks of the server, every model's: who shares a GPU with whom.
     """
 
@@ -38,6 +39,7 @@ class ModelConfig(Struct, frozen=True):
     cache_tokens: int = 32_768
     token_budget: int = 512
     max_rows: int = 64
+    profile: bool = False
     device_ranks: tuple[int, ...] = ()
 
     @property

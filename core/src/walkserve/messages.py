@@ -56,6 +56,25 @@ Value = (
 """Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
 
 
+def size_bytes(value: Any) -> int:
+    """About how much of a message or of memory a value takes, be it a tensor, a ``Value`` or neither."""
+    match value:
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case Blob() | Array():
+            return len(value.data)
+        case TensorRef():
+            return value.size_bytes
+        case list() | tuple():
+            return sum(map(size_bytes, value))
+        case None:
+            return 0
+        case _:
+            return int(getattr(value, "nbytes", 8))
+
+
 def references(value: Value) -> list[TensorRef]:
     """What is lent within a value; whoever has read it tells the owner."""
     if isinstance(value, TensorRef):
@@ -178,6 +197,33 @@ class ModelInfo(Struct, frozen=True):
     waiting: int
 
 
+class WalkTime(Struct, frozen=True):
+    """One Walk as the conductor saw it; ``ended_ns`` is 0 while it runs. Times as in ``Profiled``."""
+
+    track: str
+    walk: int
+    graph: str
+    worker: str
+    began_ns: int
+    ended_ns: int
+    ended_by: str
+    turns: int
+    bytes_in: int  # of the values it was given
+    bytes_out: int  # and of those its outcome held
+
+
+class Traced(Message, frozen=True):
+    """One request in the conductor, said when it ends; only where profiles are on.
+
+    ``workers`` are the addresses that say ``Profiled`` about it, ``marks`` what happened and when.
+    """
+
+    tag: int
+    workers: tuple[str, ...]
+    marks: tuple[tuple[str, int], ...]
+    walks: tuple[WalkTime, ...]
+
+
 class ServerState(Message, frozen=True):
     """``phase`` is "starting", "ready", "draining" or "stopped"; ``detail`` says what it waits for."""
 
@@ -197,6 +243,78 @@ class Emitted(Message, frozen=True):
     output: str
     first: int
     items: list[Value]
+
+
+class Tallied(Struct, frozen=True):
+    """What a worker has run of one method since it started.
+
+    ``rows_up_to`` and ``time_up_to`` count batches by size: of up to 1, 2, 4, … rows, and of up to 0.1, 0.2,
+    0.4, … ms, each without those before it; the last of either also has all that are larger.
+    """
+
+    component: str
+    method: str
+    batches: int
+    broken: int  # batches that raised; their rows were run one by one
+    rows: int
+    tokens: int
+    busy_ns: int
+    rows_up_to: tuple[int, ...]
+    time_up_to: tuple[int, ...]
+
+
+class Reported(Message, frozen=True):
+    """A worker's counts, for metrics."""
+
+    worker: str
+    address: str
+    methods: tuple[Tallied, ...]
+
+
+class MethodTotal(Struct, frozen=True):
+    """One method's share in one request. What calls waited for: streams, their branch, and a batch."""
+
+    component: str
+    method: str
+    calls: int
+    rows: int  # of the batches they were in, their own included
+    tokens: int
+    busy_ns: int  # in batches that held a row of this request
+    cost_ns: int  # the same, each batch divided by its rows
+    stream_wait_ns: int
+    branch_wait_ns: int
+    batch_wait_ns: int
+
+
+class EdgeTotal(Struct, frozen=True):
+    """What one component gave to a stream or an output, or read from a stream, in one request."""
+
+    kind: str  # "stream" | "output"
+    name: str
+    component: str
+    is_read: bool
+    items: int
+    size_bytes: int
+
+
+class Profiled(Message, frozen=True):
+    """One request in one worker, said when it lets go of it; only where profiles are on.
+
+    ``steps`` and ``flows`` are rows of little-endian 64-bit integers, as ``worker/profile.py`` writes them
+    and ``profiles/report.py`` reads them. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of
+    a host share.
+    """
+
+    tag: int
+    worker: str
+    address: str
+    methods: tuple[MethodTotal, ...]
+    edges: tuple[EdgeTotal, ...]
+    tracks: tuple[str, ...]
+    streams: tuple[str, ...]
+    steps: bytes
+    flows: bytes
+    uncounted: int  # calls beyond those that ``steps`` has room for; totals have them
 
 
 # --- conductor to worker ------------------------------------------------------------------------------
@@ -259,6 +377,15 @@ class PeersChanged(Message, frozen=True):
 
 class StopWorker(Message, frozen=True):
     """Leave."""
+
+
+# --- client to worker ---------------------------------------------------------------------------------
+
+
+class Report(Message, frozen=True):
+    """Tell ``client`` what has been run, with ``Reported``."""
+
+    client: str
 
 
 # --- worker to worker ---------------------------------------------------------------------------------
@@ -396,11 +523,14 @@ ToWorker = (
     | CloseRequest
     | PeersChanged
     | StopWorker
+    | Report
     | StreamItems
     | StreamTaken
     | FreeTensors
 )
-ToClient = Admitted | RequestEnded | RequestFailed | ServerState | Loading | Emitted
+ToClient = (
+    Admitted | RequestEnded | RequestFailed | ServerState | Loading | Emitted | Reported | Traced | Profiled
+)
 
 Post = tuple[str, Message]
 """An address and what is said to it."""

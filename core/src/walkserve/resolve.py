@@ -33,6 +33,7 @@ class Choices(TypedDict, total=False):
         dtype: ``"auto"`` takes float32 on a CPU, bfloat16 on a GPU.
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
+        profile: Note of each request what it did and waited for.
         revision: Branch, tag or commit of the one model's repository.
         offline: Take only what is in the hub's local cache.
         token: Of the hub, for gated and private repositories.
@@ -43,6 +44,7 @@ class Choices(TypedDict, total=False):
     dtype: str
     deterministic: bool
     cache_tokens: int | None
+    profile: bool
     revision: str | None
     offline: bool
     token: str | None
@@ -104,6 +106,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
             device=device,
             dtype=dtype,
             deterministic=choices.get("deterministic", False),
+            profile=choices.get("profile", False),
             device_ranks=device_ranks,
             **pool,
         )
@@ -117,6 +120,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dtype": (str,),
     "deterministic": (bool,),
     "cache_tokens": (int, NoneType),
+    "profile": (bool,),
     "revision": (str, NoneType),
     "offline": (bool,),
     "token": (str, NoneType),

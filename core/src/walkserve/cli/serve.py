@@ -22,6 +22,7 @@ from walkserve.cli.options import model_options
     metavar="FILE",
     help="YAML or TOML: which component is on which rank.",
 )
+@click.option("--profile", is_flag=True, help="Note where the time of each request goes; see `profile`.")
 @model_options
 def command(names: tuple[str, ...], host: str, port: int, log_level: str, **choices: Any) -> int:
     """Serve models over HTTP.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from walkserve import messages as m
+from walkserve.conductor.trace import Trace
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
 
@@ -40,6 +41,7 @@ class Life:
     Args:
         holders: Addresses of workers that hold something of it.
         pages: Reserved, per cached component.
+        trace: What happened when; None where profiles are off.
     """
 
     number: int
@@ -47,6 +49,7 @@ class Life:
     tag: int
     request: Request
     holders: set[str]
+    trace: Trace | None = None
     phase: Phase = Phase.PREPARING
     prepared: Outcome = field(default_factory=Outcome)
     tracks: dict[str, TrackLife] = field(default_factory=dict)

@@ -26,7 +26,12 @@ ADDRESS = "conductor"
 def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
     """The declarations a server needs, by served name."""
     return {
-        config.name: Served(config.name, load_model(config.family)(config.checkpoint), config.ranks)
+        config.name: Served(
+            config.name,
+            load_model(config.family)(config.checkpoint),
+            config.ranks,
+            profiles=config.profile,
+        )
         for config in models
     }
 

@@ -32,12 +32,16 @@ class Served:
         name: As clients know it.
         model: The family, for one checkpoint.
         ranks: Component -> name of the worker that holds it.
+        profiles: Note of each request what it does, and tell its client when it ends.
     """
 
-    def __init__(self, name: str, model: Model, ranks: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, model: Model, ranks: Mapping[str, str], *, profiles: bool = False
+    ) -> None:
         self.name = name
         self.model = model
         self.ranks = dict(ranks)
+        self.profiles = profiles
         self.plans = lower_model(type(model))
         self.workers = {rank: WorkerRecord(rank) for rank in dict.fromkeys(ranks.values())}
         self.pools: dict[str, m.PoolInfo] = {}

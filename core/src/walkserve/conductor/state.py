@@ -17,6 +17,7 @@ from walkserve.conductor.blame import Blamed, Told, fault_of, throw
 from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life import Life, Phase, TrackLife
 from walkserve.conductor.served import Served
+from walkserve.conductor.trace import Trace
 from walkserve_sdk import Fork, Outcome, Request, WalkFailed
 from walkserve_sdk.errors import ModelNotFound, Unavailable
 from walkserve_sdk.graph import Walk
@@ -127,7 +128,8 @@ class ConductorState:
 
     def _begin(self, served: Served, message: m.Submit, request: Request) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
-        life = Life(number, message.client, message.tag, request, set(served.addresses))
+        trace = Trace(served.addresses) if served.profiles and message.client != NOBODY else None
+        life = Life(number, message.client, message.tag, request, set(served.addresses), trace)
         self._lives[number] = (served, life)
         self._by_tag[(message.client, message.tag)] = number
         opened = m.OpenRequest(
@@ -156,6 +158,7 @@ class ConductorState:
         life.pages = pages_needed(budget, served.pools)
         life.usage["input_tokens"] = sum(start for start, _ in budget.values())
         life.phase = Phase.WAITING
+        _mark(life, "prepared")
         self._close_where_done(served, life)
         served.queue.append(life)
         self._admit(served)
@@ -173,6 +176,7 @@ class ConductorState:
             for part, pages in life.pages.items():
                 served.reserved[part] = served.reserved.get(part, 0) + pages
             life.phase = Phase.RUNNING
+            _mark(life, "admitted")
             self._say(life.client, m.Admitted(life.tag))
             with self._blamed_on(served, life):
                 for name, spec in served.model.spec.tracks.items():
@@ -189,6 +193,8 @@ class ConductorState:
     ) -> None:
         if life.phase is Phase.CLOSING:
             return
+        if life.trace is not None and not isinstance(message, m.BranchForked):
+            life.trace.walk_ended(message)
         with self._blamed_on(served, life):
             if message.track == PREPARE:
                 if isinstance(message, m.WalkBroke):
@@ -233,6 +239,8 @@ class ConductorState:
     def _start(self, served: Served, life: Life, track: str, walk: int, step: Walk) -> None:
         inputs = {name: _value(step.graph.name, name, value) for name, value in step.inputs.items()}
         home = served.address_of(step.graph.name)
+        if life.trace is not None:
+            life.trace.walk_started(track, walk, step.graph.name, home, inputs)
         self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs))
 
     def _track_finished(self, served: Served, life: Life, name: str, reason: str | None) -> None:
@@ -288,6 +296,7 @@ class ConductorState:
                 self._forget_if_released(served, life)
 
     def _reply(self, life: Life, message: m.RequestEnded | m.RequestFailed) -> None:
+        _mark(life, "ended" if isinstance(message, m.RequestEnded) else "failed")
         if life.client == NOBODY:
             self._warmed_up(self._lives[life.number][0], message)
         else:
@@ -309,6 +318,8 @@ class ConductorState:
             except Exception:  # a plan that raises while it is cancelled keeps nothing
                 log.exception("request %d: its track %s raised when it was closed", life.number, name)
         self._by_tag.pop((life.client, life.tag), None)
+        if life.trace is not None:
+            self._say(life.client, life.trace.told(life.tag))
         for address in life.holders:
             self._say(address, m.CloseRequest(life.number))
         self._forget_if_released(served, life)
@@ -351,6 +362,12 @@ class ConductorState:
             self.fleet.warmed_up(served)
         elif message.fault.code != WORKER_LOST:  # else it is tried again when the worker is back
             self.fleet.stop(f"{served.name}: its warm-up failed: {message.fault.message}")
+
+
+def _mark(life: Life, what: str) -> None:
+    """Note it in the request's profile, if it has one."""
+    if life.trace is not None:
+        life.trace.mark(what)
 
 
 def _value(graph: str, name: str, value: Any) -> m.Value:

@@ -92,6 +92,7 @@ class Worker:
             carrier=self.carrier,
             read_options=lambda sent: m.restore_options(model.Options, sent),
             new_table={name: _tables(one) for name, one in held.items() if one.cache is not None},
+            profiles=self.config.profile,
         )
         self.loop = WorkerLoop(
             state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox

@@ -66,13 +66,19 @@ class HandOver:
         for stream in op.reads:
             end = self.read_end(live, stream)
             if not end.has_next and not end.is_done:
-                live.parked.setdefault(stream, []).append(call)
+                self._park(live, stream, call)
                 return True
         for _, stream in op.streams:
             if not self.write_end(live, stream).is_open:
-                live.parked.setdefault(stream, []).append(call)
+                self._park(live, stream, call)
                 return True
         return False
+
+    @staticmethod
+    def _park(live: Live, stream: str, call: Call) -> None:
+        live.parked.setdefault(stream, []).append(call)
+        if live.profile is not None:
+            live.profile.parked(call, stream)
 
     def helpings(self, live: Live, op: Op) -> list[Helping]:
         """The next of every stream the node reads.

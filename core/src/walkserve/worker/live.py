@@ -11,6 +11,7 @@ from walkserve.streams.ends import ReadEnd, WriteEnd
 
 if TYPE_CHECKING:
     from walkserve.messages import OpenRequest
+    from walkserve.worker.profile import RequestProfile
     from walkserve.worker.walk_run import Call, WalkRun
 
 
@@ -66,14 +67,16 @@ class Live:
         "opened",
         "options",
         "parked",
+        "profile",
         "read_ends",
         "runs",
         "write_ends",
     )
 
-    def __init__(self, opened: OpenRequest, options: Any) -> None:
+    def __init__(self, opened: OpenRequest, options: Any, profile: RequestProfile | None = None) -> None:
         self.opened = opened
         self.options = options
+        self.profile = profile  # None where profiles are off
         self.runs: dict[tuple[str, int], WalkRun] = {}
         self.branches: dict[tuple[str, str], Branch] = {}
         self.read_ends: dict[str, ReadEnd] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic_ns
 
 from walkserve.engine.rows import Engine, Pending
 from walkserve.messages import Message
@@ -52,10 +53,15 @@ class WorkerLoop:
 
     def _submit(self, work: Work) -> None:
         rows = [self.state.row(call, piece) for call, piece in zip(work.calls, work.pieces, strict=True)]
+        work.began_ns = monotonic_ns()
         try:
-            self.submitted.append((work, self.engine.submit(work.key, rows)))
+            pending = self.engine.submit(work.key, rows)
         except Exception as error:  # a component may raise anything
             self._one_by_one(work, error)
+        else:
+            if pending.is_ready():
+                work.ended_ns = monotonic_ns()
+            self.submitted.append((work, pending))
 
     def _finish(self) -> None:
         work, pending = self.submitted.popleft()
@@ -64,12 +70,14 @@ class WorkerLoop:
         except Exception as error:  # a component may raise anything
             self._one_by_one(work, error)
         else:
+            work.ended_ns = work.ended_ns or monotonic_ns()
             self.state.finish(work, results)
 
     def _one_by_one(self, work: Work, error: Exception) -> None:
         """A batch broke: nothing of it was committed, so each row is run alone, and only the guilty fail."""
+        self.state.tally.broke(work.key)
         for call, piece in zip(work.calls, work.pieces, strict=True):
-            alone = Work(work.key, [call], [piece])
+            alone = Work(work.key, [call], [piece], began_ns=monotonic_ns())
             try:
                 if len(work.calls) == 1:
                     raise error
@@ -77,4 +85,5 @@ class WorkerLoop:
             except Exception as own:
                 self.state.broke(call, own)
             else:
+                alone.ended_ns = monotonic_ns()
                 self.state.finish(alone, results)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from walkserve.worker.walk_run import Call
 
@@ -39,11 +39,16 @@ class Limits:
 
 @dataclass(slots=True)
 class Work:
-    """One batch: calls, and how many tokens of each are run now (1 for components without a cache)."""
+    """One batch: calls, and how many tokens of each are run now (1 for components without a cache).
+
+    Whoever runs it notes when: nanoseconds of CLOCK_MONOTONIC.
+    """
 
     key: Key
     calls: list[Call]
     pieces: list[int]
+    began_ns: int = field(default=0, compare=False)
+    ended_ns: int = field(default=0, compare=False)
 
 
 class _Line:

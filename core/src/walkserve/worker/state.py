@@ -20,7 +20,9 @@ from walkserve.worker.blame import fault_of
 from walkserve.worker.hand_over import HandOver
 from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
+from walkserve.worker.profile import RequestProfile
 from walkserve.worker.scheduler import Scheduler, Work
+from walkserve.worker.tally import Tally
 from walkserve.worker.walk_run import Call, WalkRun
 from walkserve_sdk import Model
 from walkserve_sdk.errors import WalkserveError
@@ -42,6 +44,7 @@ class WorkerState:
         carrier: Lends and takes tensors.
         read_options: Makes the family's Options of what a message carried.
         new_table: Component -> an empty page table, for those with a cache.
+        profiles: Note of each request what it does, and tell its client when it is let go of.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class WorkerState:
         carrier: Carrier,
         read_options: Callable[[Any], Any],
         new_table: Mapping[str, Callable[[], PageTable]],
+        *,
+        profiles: bool = False,
     ) -> None:
         self.address = address
         self.rank = address.rpartition(".")[0]
@@ -63,6 +68,8 @@ class WorkerState:
         self.lending = Lending(carrier, self._say)
         self.read_options = read_options
         self.new_table = new_table
+        self.profiles = profiles
+        self.tally = Tally(scheduler.limits)
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
@@ -93,6 +100,8 @@ class WorkerState:
                 self.is_stopping = True
             case m.FreeTensors():
                 self.lending.carrier.free(message.keys)
+            case m.Report():
+                self._say(message.client, self.tally.report(self.rank, self.address))
             case _:
                 self._hear_for_request(message)
 
@@ -128,7 +137,8 @@ class WorkerState:
     def _open(self, message: m.OpenRequest) -> None:
         self._opened = message.number
         try:
-            self._lives[message.number] = Live(message, self.read_options(message.options))
+            profile = RequestProfile() if self.profiles and message.client else None
+            self._lives[message.number] = Live(message, self.read_options(message.options), profile)
         except WalkserveError as error:
             self._say(
                 self.conductor, m.WalkBroke(message.number, "", 0, fault_of(error, "opening the request"))
@@ -155,6 +165,8 @@ class WorkerState:
             branch.drop()
         self.lending.carrier.free(live.exports)
         del self._lives[number]
+        if live.profile is not None:
+            self._say(live.opened.client, live.profile.told(live.opened.tag, self.rank, self.address))
         self._say(self.conductor, m.RequestClosed(number, self.rank, self.address))
 
     def _start(self, live: Live, message: m.StartWalk) -> None:
@@ -208,6 +220,8 @@ class WorkerState:
 
     def _offer(self, call: Call) -> None:
         live, op = call.run.live, call.op
+        if live.profile is not None:
+            live.profile.offered(call)
         if op.has_streams and self.streams.holds_up(call):
             return
         if op.component in self.new_table:
@@ -221,9 +235,14 @@ class WorkerState:
         if op.reads:
             call.helpings = self.streams.helpings(live, op)
         self.scheduler.add(call)
+        if live.profile is not None:
+            live.profile.queued(call)
 
     def forget(self, call: Call) -> None:
         """Of a turn that no longer counts; it will not be run."""
+        profile = call.run.live.profile
+        if profile is not None:
+            profile.forget(call)
         self._free_branch(call)
 
     def _branch(self, live: Live, at: tuple[str, str]) -> Branch:
@@ -272,7 +291,11 @@ class WorkerState:
 
     def finish(self, work: Work, results: list[RowResult]) -> None:
         """Commit a batch: caches, states, streams, outputs and turns of all its rows."""
+        self.tally.ran(work)
         for call, piece, result in zip(work.calls, work.pieces, results, strict=True):
+            profile = call.run.live.profile
+            if profile is not None:
+                profile.ran(call, piece, work, result)
             if not self._has_landed(call):
                 continue
             try:
