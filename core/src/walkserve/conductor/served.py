@@ -35,9 +35,7 @@ class Served:
         profiles: Note of each request what it does, and tell its client when it ends.
     """
 
-    def __init__(
-        self, name: str, model: Model, ranks: Mapping[str, str], *, profiles: bool = False
-    ) -> None:
+    def __init__(self, name: str, model: Model, ranks: Mapping[str, str], *, profiles: bool = False) -> None:
         self.name = name
         self.model = model
         self.ranks = dict(ranks)

@@ -12,6 +12,7 @@ from litestar.types import Message, Scope
 
 from walkserve.http.callers import Caller
 from walkserve.http.ids import request_id
+from walkserve.http.metrics import metrics_route
 from walkserve.http.models import model_routes
 from walkserve.http.problems import EXCEPTION_HANDLERS
 from walkserve.http.requests import request_routes
@@ -24,14 +25,16 @@ from walkserve_sdk import Model
 def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettings | None = None) -> Litestar:
     """Make the application that serves ``models`` through ``caller``."""
     settings = settings if settings is not None else HttpSettings()
+    caller.meters.know(models)
     return Litestar(
         route_handlers=[
             *server_routes(caller),
             *model_routes(models, settings),
-            *request_routes(caller.requests),
+            *request_routes(caller.requests, caller.profiles),
+            metrics_route(caller),
             speech_route(caller, models, settings),
         ],
-        exception_handlers=EXCEPTION_HANDLERS,
+        exception_handlers=caller.meters.counting(EXCEPTION_HANDLERS),
         before_send=[_name_the_request],
         openapi_config=OpenAPIConfig(
             title="walkserve",

@@ -12,11 +12,14 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from walkserve import messages as m
 from walkserve.delivery import Chunk
 from walkserve.http.calls import Call, Item, Items
 from walkserve.http.ids import new_id
+from walkserve.http.meters import Meters
+from walkserve.http.profiles import Profiles
 from walkserve.http.requests import RequestLog
 from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
@@ -50,6 +53,7 @@ class Caller:
         reader: Where large tensors are read; without it only small ones can be.
         address: The mailbox's own.
         buffer_bytes: What may wait for one slow client before its request is cut.
+        profiles: The conductor and the workers tell of each request where its time went.
     """
 
     def __init__(
@@ -59,18 +63,24 @@ class Caller:
         *,
         address: str = "http",
         buffer_bytes: int = BUFFER_BYTES,
+        profiles: bool = False,
     ) -> None:
         self.state = m.ServerState("starting", "starting", 0, ())
         self.loading: dict[tuple[str, str], bool] = {}
         """(worker, component) -> whether it has been loaded; for progress bars."""
         self.requests = RequestLog()
+        self.registry = CollectorRegistry()
+        self.meters = Meters(self.registry)
+        self.reports: dict[str, m.Reported] = {}
+        """By worker, what it has last said it has run."""
+        self.profiles = Profiles() if profiles else None
         self._mailbox = mailbox
         self._reader = reader
         self._address = address
         self._buffer_bytes = buffer_bytes
         self._tags = count(1)
         self._calls: dict[int, Call] = {}
-        self._workers: set[str] = set()
+        self._workers: dict[str, str] = {}  # address -> the model it is of
         self._gone: set[str] = set()
         self._changed = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
@@ -115,13 +125,28 @@ class Caller:
         while not wanted():
             await self._changed.wait()
 
-    async def refresh(self) -> m.ServerState:
+    async def refresh(self, within_s: float = ANSWER_S) -> m.ServerState:
         """The server's state as it is now; the last one known if the conductor does not answer."""
         known = self.state
         self.attach()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.wait_until(lambda: self.state is not known), ANSWER_S)
+            await asyncio.wait_for(self.wait_until(lambda: self.state is not known), within_s)
         return self.state
+
+    async def count_workers(self, within_s: float) -> frozenset[str]:
+        """Renew ``reports``; which workers did not answer in time, in a long step for instance."""
+        known = dict(self.reports)
+        workers = [worker for model in self.state.models for worker in model.workers]
+        asked = [worker for worker in workers if worker.state == "ready"]
+        for worker in asked:
+            self._mailbox.send(worker.address, [m.Report(self._address)])
+
+        def silent() -> list[str]:
+            return [one.name for one in asked if self.reports.get(one.name) is known.get(one.name)]
+
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.wait_until(lambda: not silent()), within_s)
+        return frozenset(silent())
 
     def submit(
         self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None, *, id: str = ""
@@ -155,7 +180,10 @@ class Caller:
         except Unsendable as error:
             raise _refusal(request) from error
         record = self.requests.start(id or new_id(), model, request.seed)
-        call = self._calls[tag] = Call(tag, record, lambda: self._cancel(tag), on_cut)
+        meter = self.meters.start(model, record)
+        call = self._calls[tag] = Call(tag, record, meter, lambda: self._cancel(tag), on_cut)
+        if self.profiles is not None:
+            self.profiles.start(record.id, tag)
         return call
 
     def _cancel(self, tag: int) -> None:
@@ -195,6 +223,12 @@ class Caller:
                 case m.Loading():
                     self.loading[message.worker, message.component] = message.done
                     self._ring()
+                case m.Reported():
+                    self.reports[message.worker] = message
+                    self._ring()
+                case m.Traced() | m.Profiled():
+                    if self.profiles is not None:
+                        self.profiles.hear(message)
                 case _:
                     log.error("a %s is not for a client", type(message).__name__)
         for owner, keys in freed.items():
@@ -257,8 +291,11 @@ class Caller:
 
     def _hear_state(self, state: m.ServerState) -> None:
         before, self._workers = self._workers, _addresses(state)
-        for address in before - self._workers:
+        for address in before.keys() - self._workers.keys():
             self._gone.add(address)
+            self.meters.lost(before[address], address.rpartition(".")[0])
+            if self.profiles is not None:
+                self.profiles.lost(address)
             self._mailbox.forget(address)
             if self._reader is not None:
                 self._reader.forget(address)
@@ -284,7 +321,7 @@ def _refusal(request: Request) -> BadRequest:
     return BadRequest("the request holds something that cannot be sent to the model")
 
 
-def _addresses(state: m.ServerState) -> set[str]:
-    """Of the workers that live."""
-    workers = (worker for model in state.models for worker in model.workers)
-    return {worker.address for worker in workers if worker.address and worker.state != "lost"}
+def _addresses(state: m.ServerState) -> dict[str, str]:
+    """Of the workers that live, and which model they are of."""
+    workers = ((worker, model.name) for model in state.models for worker in model.workers)
+    return {worker.address: name for worker, name in workers if worker.address and worker.state != "lost"}

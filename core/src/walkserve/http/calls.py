@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from walkserve import messages as m
 from walkserve.delivery import Delivery, Done, Failed
+from walkserve.http.meters import Meter
 from walkserve.http.requests import Record
 
 TAKE_BYTES = 256 * 1024
@@ -40,7 +41,12 @@ class Call:
     """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
 
     def __init__(
-        self, tag: int, record: Record, cancel: Callable[[], None], on_cut: Callable[[], None]
+        self,
+        tag: int,
+        record: Record,
+        meter: Meter,
+        cancel: Callable[[], None],
+        on_cut: Callable[[], None],
     ) -> None:
         self.tag = tag
         self.record = record
@@ -49,6 +55,7 @@ class Call:
         self.on_cut = on_cut
         self.is_over = False
         """Nothing more arrives; what has arrived may still wait to be taken."""
+        self._meter = meter
         self._cancel = cancel
         self._events: deque[CallEvent] = deque()
         self._arrived = asyncio.Event()
@@ -75,6 +82,7 @@ class Call:
         if not self.is_over:
             self.is_over = True
             self.record.cancelled()
+            self._meter.cancelled()
             self._cancel()
 
     def put(self, event: CallEvent) -> None:
@@ -83,12 +91,15 @@ class Call:
             case Items():
                 self.waiting_bytes += event.size_bytes
                 self.record.gave()
+                self._meter.gave(event)
             case Done():
                 self.is_over = True
                 self.record.ended(event.ended)
+                self._meter.ended(event.ended)
             case Failed():
                 self.is_over = True
                 self.record.failed(event.fault)
+                self._meter.failed(event.fault)
         self._events.append(event)
         self._arrived.set()
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from litestar import get
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 
+from walkserve.http.playback import Playback
 from walkserve.http.problems import Problem, documented
+from walkserve.http.profiles import Profiles
 from walkserve.messages import Fault, RequestEnded
+from walkserve.profiles.report import Notes, Profile, report
 from walkserve_sdk.errors import BadRequest
 
 KEEP = 1024
@@ -26,7 +30,11 @@ class NoSuchRequest(BadRequest):
 
 
 class RequestStatus(Struct, frozen=True, kw_only=True):
-    """One request: how it stands, or how it ended. Times are in seconds from when it was accepted."""
+    """One request: how it stands, or how it ended. Times are in seconds from when it was accepted.
+
+    ``audio_s`` has the seconds of sound of each output that is sound; ``underruns`` counts how often a
+    listener had to wait for more of it, where it is streamed. ``profile`` is there with ``--profile``.
+    """
 
     id: str
     object: str = "request"
@@ -39,7 +47,10 @@ class RequestStatus(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     first_output_s: float | None
     took_s: float | None
+    audio_s: dict[str, float]
+    underruns: int
     error: Problem | None
+    profile: Profile | None = None
 
 
 class Record:
@@ -57,7 +68,11 @@ class Record:
         self.finish_reason: str | None = None
         self.fault: Fault | None = None
         self.was_cancelled = False
-        self._began = time.perf_counter()
+        self.is_streamed = False
+        """Set by who sends its sound while it is made."""
+        self.audio_s: dict[str, float] = {}
+        self.began_ns = time.monotonic_ns()
+        self._played: dict[str, Playback] = {}
         self._running = 0
 
     @property
@@ -81,7 +96,14 @@ class Record:
     def gave(self) -> None:
         """Something of an output has come."""
         if self.first_output_s is None:
-            self.first_output_s = time.perf_counter() - self._began
+            self.first_output_s = self._age_s()
+
+    def heard(self, output: str, sound_s: float) -> float:
+        """So much sound has come; how many seconds a listener to a stream of it had to wait for it."""
+        self.audio_s[output] = self.audio_s.get(output, 0.0) + sound_s
+        if not self.is_streamed:
+            return 0.0
+        return self._played.setdefault(output, Playback()).came(sound_s, time.monotonic())
 
     def ended(self, ended: RequestEnded) -> None:
         """A call ended well. Of several calls, the first reason other than "stop" is the request's."""
@@ -104,9 +126,17 @@ class Record:
 
     def _over(self) -> None:
         self._running -= 1
-        self.took_s = time.perf_counter() - self._began
+        self.took_s = self._age_s()
 
-    def status(self) -> RequestStatus:
+    def _age_s(self) -> float:
+        return (time.monotonic_ns() - self.began_ns) / 1e9
+
+    def profile(self, notes: Sequence[Notes]) -> Profile:
+        """Where its time went, as far as that has been told."""
+        took_s = self._age_s() if self.took_s is None else self.took_s
+        return report(notes, began_ns=self.began_ns, took_s=took_s, first_output_s=self.first_output_s)
+
+    def status(self, profile: Profile | None = None) -> RequestStatus:
         """For whoever asks."""
         fault = self.fault
         return RequestStatus(
@@ -120,6 +150,9 @@ class Record:
             counts=self.counts,
             first_output_s=self.first_output_s,
             took_s=self.took_s,
+            audio_s=self.audio_s,
+            underruns=sum(played.underruns for played in self._played.values()),
+            profile=profile,
             error=None if fault is None else Problem(fault.message, fault.type, fault.param, fault.code),
         )
 
@@ -160,7 +193,7 @@ class RequestLog:
                 del self._records[oldest]
 
 
-def request_routes(requests: RequestLog) -> list[BaseRouteHandler]:
+def request_routes(requests: RequestLog, profiles: Profiles | None) -> list[BaseRouteHandler]:
     """``GET /v1/requests/{id}``."""
 
     @get(
@@ -170,6 +203,8 @@ def request_routes(requests: RequestLog) -> list[BaseRouteHandler]:
         responses=documented(400, 404, 500),
     )
     async def describe_request(request_id: FromPath[str]) -> RequestStatus:
-        return requests.find(request_id).status()
+        record = requests.find(request_id)
+        notes = await profiles.of(request_id, wait=not record.is_running) if profiles is not None else None
+        return record.status(record.profile(notes) if notes is not None else None)
 
     return [describe_request]

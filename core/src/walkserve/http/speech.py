@@ -215,6 +215,7 @@ async def write_whole(speech: Speech, call: Call, client: Client) -> None:
 
 async def write_stream(speech: Speech, call: Call, client: Client) -> None:
     """Send samples as they come. The status goes out with the first, so that a failure before has its own."""
+    call.record.is_streamed = True
     header = speech.file_header(None)
     is_started = is_done = False
     while not is_done:

@@ -47,7 +47,8 @@ class _Life:
     ) -> None:
         self.names = ", ".join(models)
         self.progress = LoadingProgress(sum(len(model.ranks) for model in config.models))
-        self.caller = Caller(mailbox, ArenaReader(Path(config.run_folder)))
+        profiles = any(model.profile for model in config.models)
+        self.caller = Caller(mailbox, ArenaReader(Path(config.run_folder)), profiles=profiles)
         self.server = Server(create_app(self.caller, models), bound)
         self.leaving = Leaving(self.caller, mailbox)
         self.children = Children(

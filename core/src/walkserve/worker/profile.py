@@ -9,6 +9,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from walkserve.messages import EdgeTotal, MethodTotal, Profiled, size_bytes
+from walkserve.profiles.report import FLOW_FIELDS, STEP_FIELDS
 
 if TYPE_CHECKING:
     from walkserve.engine.rows import RowResult
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 20_000
 """Calls of one request that are kept one by one; of later ones only totals are. The same of flows."""
-STEP = (
-    *("method", "track", "walk", "turn", "tokens", "rows"),
-    *("ready_ns", "queued_ns", "began_ns", "ended_ns", "stream", "stream_wait_ns"),
-)
-"""The numbers of one step. ``method``, ``track`` and ``stream`` count the tuples of ``Profiled``; the stream is
-the one it waited for last, -1 for none. A call is ready when its values are there, and queued when its streams
-and its branch let it go."""
-FLOW = ("edge", "at_ns", "items")
-"""The numbers of one flow: so many items were given to an edge then, or read from it."""
 
 
 class _Waits:
@@ -142,7 +134,7 @@ class RequestProfile:
         method.batch_wait_ns += max(0, work.began_ns - waits.queued_ns)
 
     def _note(self, method: _Method, call: Call, piece: int, work: Work, waits: _Waits) -> None:
-        if len(self._steps) >= self._most * len(STEP):
+        if len(self._steps) >= self._most * len(STEP_FIELDS):
             self._uncounted += 1
             return
         run, rows = call.run, len(work.calls)
@@ -173,7 +165,7 @@ class RequestProfile:
             edge = self._edges[key] = _Edge(len(self._edges))
         edge.items += items
         edge.size_bytes += size
-        if len(self._flows) < self._most * len(FLOW):
+        if len(self._flows) < self._most * len(FLOW_FIELDS):
             self._flows.extend((edge.number, at_ns, items))
 
     # --- told -------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Where the time of one request went: as clients are told it, summed up, and drawn."""
