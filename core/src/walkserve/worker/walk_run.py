@@ -314,14 +314,14 @@ class WalkRun:
         slots = frame.slots
         if frame.undo is not None:
             frame.before = (loop.carried, [len(collected) for collected in loop.collected])
-        carried = []
-        for (source, _), old in zip(loop.op.carry_next, loop.carried, strict=True):
-            given = slots[source]
-            carried.append(old if given is None else given)
-        loop.carried = carried
-        for (source, _), collected in zip(loop.op.collect, loop.collected, strict=True):
+        carried = loop.carried.copy()
+        for index, (source, _) in enumerate(loop.op.carry_next):
             if slots[source] is not None:
-                collected.append(slots[source])
+                carried[index] = slots[source]
+        loop.carried = carried
+        for index, (source, _) in enumerate(loop.op.collect):
+            if slots[source] is not None:
+                loop.collected[index].append(slots[source])
         self.turns += 1
         if loop.ended_by is None:
             self._next_turn(loop)
@@ -337,8 +337,8 @@ class WalkRun:
             self._end_if_over(loop)
             return
         slots = loop.base.copy()
-        for (_, target), value in zip(loop.op.carry_in, loop.carried, strict=True):
-            slots[target] = value
+        for index, (_, target) in enumerate(loop.op.carry_in):
+            slots[target] = loop.carried[index]
         for target, items in loop.each:
             slots[target] = items[turn]
         loop.turns += 1
