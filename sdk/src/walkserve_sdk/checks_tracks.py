@@ -16,17 +16,18 @@ from walkserve_sdk.streams import Stream
 from walkserve_sdk.tracks import TrackSpec
 
 
-def _mentions(model: type, function: Any) -> set[str]:
-    """Attributes of ``self`` that a method uses, through the methods of the model it calls.
+def _mentions(model: type, function: Any) -> dict[str, None]:
+    """Attributes of ``self`` that a method uses, through the methods of the model it calls, as they come.
 
     Only of ``self``: a track that says ``text.encode()`` does not ask for the graph ``encode``.
     """
-    names: set[str] = set()
+    names: dict[str, None] = {}
     waiting = [function]
     while waiting:
         code = getattr(inspect.unwrap(waiting.pop()), "__code__", None)
-        new = set(_attributes(code, code.co_varnames[0])) - names if code and code.co_argcount else set()
-        names |= new
+        used = _attributes(code, code.co_varnames[0]) if code and code.co_argcount else ()
+        new = [name for name in dict.fromkeys(used) if name not in names]
+        names |= dict.fromkeys(new)
         waiting += [helper for name in new if hasattr(helper := getattr(model, name, None), "__code__")]
     return names
 
@@ -46,13 +47,13 @@ def _attributes(code: CodeType, owner: str) -> Iterator[str]:
 
 
 def _graphs_of(model: type, function: Any, found: Found) -> list[WalkGraph]:
-    names = _mentions(model, function)
-    return [graph for name, graph in found[WalkGraph].items() if name in names]
+    graphs = found[WalkGraph]
+    return [graphs[name] for name in _mentions(model, function) if name in graphs]
 
 
-def asked_by(model: type, track: TrackSpec, found: Found) -> tuple[str, ...]:
-    """Names of the graphs a track may ask for: those it mentions."""
-    return tuple(graph.name for graph in _graphs_of(model, track.function, found))
+def asked_by(model: type, function: Any, found: Found) -> tuple[str, ...]:
+    """Names of the graphs that a track or ``prepare`` may ask for: those it mentions, as they come."""
+    return tuple(graph.name for graph in _graphs_of(model, function, found))
 
 
 def check_prepare(model: type, found: Found) -> None:

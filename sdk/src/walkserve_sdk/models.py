@@ -31,7 +31,7 @@ class ModelSpec:
     """A checked declaration.
 
     ``readers`` and ``writers`` name the one track at each end of a stream, ``walks`` the graphs that a track
-    may ask for.
+    may ask for, in the order it mentions them, and ``prepares`` those that ``prepare`` may.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ModelSpec:
     readers: Mapping[str, str]
     writers: Mapping[str, str]
     walks: Mapping[str, tuple[str, ...]]
+    prepares: tuple[str, ...]
 
 
 class Model:
@@ -70,6 +71,9 @@ class Model:
     voices: Sequence[str] = ()
     """Those of this checkpoint, as it spells them; the first speaks where a client names none. Read by
     ``setup``, for they are the checkpoint's and not the family's. Clients are told them."""
+    context: int | None = None
+    """Tokens that the checkpoint's context holds, where ``setup`` can read it; for whoever asks what the
+    model is. What a request may have is decided by its components (``KVShape.context``)."""
     spec: ClassVar[ModelSpec]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -89,7 +93,8 @@ class Model:
             tracks=found[TrackSpec],
             readers=readers,
             writers=writers,
-            walks={track.name: asked_by(cls, track, found) for track in found[TrackSpec].values()},
+            walks={track.name: asked_by(cls, track.function, found) for track in found[TrackSpec].values()},
+            prepares=asked_by(cls, cls.prepare, found),
         )
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:

@@ -28,10 +28,11 @@ class SamplingParams:
     """How a token is drawn from logits. Applied in this order; the defaults leave the model as it is.
 
     Args:
-        repetition_penalty: Over prompt and output (Keskar et al. 2019); 1 is off.
-        temperature: 0 takes the most likely token.
-        top_k: Keep the k most likely; 0 is off.
-        top_p: Keep the smallest set with this mass (Holtzman et al. 2019); 1 is off.
+        repetition_penalty: Makes tokens of prompt and output less likely again (Keskar et al. 2019); 1 is
+            off.
+        temperature: How freely a token is drawn; 0 takes the most likely one.
+        top_k: Keep the k most likely tokens; 0 is off.
+        top_p: Keep the smallest set of tokens with this mass (Holtzman et al. 2019); 1 is off.
         min_p: Drop what is less likely than this share of the most likely; 0 is off.
     """
 
@@ -47,10 +48,12 @@ class Options:
     """A family's options: subclass it as a frozen dataclass whose every field has a default.
 
     Fields that are dataclasses themselves (``SamplingParams``) lie flat in a request:
-    ``temperature=0.6``; where two of them share a name, ``talker.temperature=0.6``.
+    ``temperature=0.6``; where two of them share a name, ``talker.temperature=0.6``. What a subclass says of
+    its fields in an ``Args:`` section is what ``walkserve describe`` and ``/v1/models`` tell users, and the
+    ranges of ``Annotated[int, Meta(ge=1)]`` are shown as they are checked.
 
     Args:
-        seed: Of the request's own random streams; drawn for it when absent.
+        seed: Decides every random draw of the request; drawn for you when left out, and told in the answer.
     """
 
     seed: Annotated[int, Meta(ge=0, le=SEED_LIMIT - 1)] | None = None
@@ -111,14 +114,14 @@ def option_paths(options: type[Options]) -> dict[str, tuple[str, ...]]:
 
     A nested field is known by its dotted name, and by its own name where no other field has it.
     """
-    return {name: path for name, (path, _) in _settable(options).items()}
+    return {name: path for name, (path, _) in settable(options).items()}
 
 
 _SETTABLE: dict[type, dict[str, tuple[tuple[str, ...], Any]]] = {}  # reading annotations is slow
 
 
-def _settable(options: type[Options]) -> dict[str, tuple[tuple[str, ...], Any]]:
-    """By name: the path of the field, and the type its value must have."""
+def settable(options: type[Options]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """By every name a client may use: the path of the field, and the type its value must have."""
     if options in _SETTABLE:
         return _SETTABLE[options]
     hints = get_type_hints(options, include_extras=True)
@@ -147,7 +150,7 @@ def read_options(options: type[OptionsT], given: Mapping[str, Any]) -> OptionsT:
     Raises:
         BadRequest: A name nobody knows, or a value of the wrong type or out of range; ``param`` names it.
     """
-    known = _settable(options)
+    known = settable(options)
     default = options()
     changes: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}

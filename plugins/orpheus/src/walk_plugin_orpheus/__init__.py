@@ -46,17 +46,34 @@ class _Said(msgspec.Struct):
     tags: tuple[str, ...] = ()
 
 
+class _Config(msgspec.Struct):
+    """``config.json``, the part that a request meets."""
+
+    max_position_embeddings: int | None = None
+
+
 class Orpheus(Model):
     """Text in, 24 kHz speech out, sounding while the rest is still being written."""
 
     @dataclass(frozen=True)
     class Options(Model.Options):
+        """What a client may choose.
+
+        Args:
+            voice: Who speaks, in any case; the checkpoint's first voice where it has no tara.
+            max_tokens: The most speech tokens to write, or what fits the context if that is less; seven are
+                85 ms of sound.
+            constrain: Draw only tokens that are legal at their place in a frame.
+            codec_noise: Add the noise that the codec was trained to add while decoding.
+            decoder: "window" decodes four frames at a time as the authors do, for comparison.
+        """
+
         voice: str = "tara"
         max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1200
         sampling: SamplingParams = SamplingParams(temperature=0.6, top_p=0.8, repetition_penalty=1.3)
-        constrain: bool = False  # only ids that are legal at their frame position
-        codec_noise: bool = True  # the noise SNAC was trained to add while decoding
-        decoder: Literal["exact", "window"] = "exact"  # "window": the authors' four frames, for comparison
+        constrain: bool = False
+        codec_noise: bool = True
+        decoder: Literal["exact", "window"] = "exact"
 
     checkpoints = MappingProxyType(
         {
@@ -89,6 +106,12 @@ class Orpheus(Model):
             except msgspec.DecodeError as error:
                 raise LoadError(f"{path} must name the checkpoint's voices and tags: {error}") from error
             self.voices, self.tags = said.voices, said.tags
+        config = self.checkpoint.folders.get("main", Path()) / "config.json"
+        if config.is_file():
+            try:
+                self.context = msgspec.json.decode(config.read_bytes(), type=_Config).max_position_embeddings
+            except msgspec.DecodeError as error:
+                raise LoadError(f"{config} cannot be read: {error}") from error
 
     def check(self, request: Request) -> Request:
         text = request.one("text")
