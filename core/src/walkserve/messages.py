@@ -186,6 +186,7 @@ class WorkerInfo(Struct, frozen=True):
     state: str  # "starting" | "ready" | "lost"
     components: dict[str, str]  # name -> device and backend, in words
     pools: dict[str, tuple[int, int]] = field(default_factory=dict)  # component -> (pages, of them reserved)
+    tokens: dict[str, tuple[int, int]] = field(default_factory=dict)  # -> (of one request, of the pool)
 
 
 class ModelInfo(Struct, frozen=True):

@@ -51,7 +51,7 @@ class OptionNote:
 
     @property
     def range(self) -> str:
-        """Which values may stand there, in words: ``"above 0, to 1"``; ``""`` where every one of its type may."""
+        """Which values of its type may stand there: ``"above 0, to 1"``; ``""`` where all may."""
         schema = self.schema
         if "enum" in schema:
             return " or ".join(json.dumps(value) for value in schema["enum"])

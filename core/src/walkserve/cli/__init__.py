@@ -11,7 +11,10 @@ import rich_click as click
 from walkserve import __version__
 
 COMMANDS = {
+    "describe": "walkserve.cli.describe",
+    "doctor": "walkserve.cli.doctor",
     "generate": "walkserve.cli.generate",
+    "graph": "walkserve.cli.graph",
     "list-models": "walkserve.cli.list_models",
     "serve": "walkserve.cli.serve",
 }

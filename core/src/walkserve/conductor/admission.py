@@ -57,12 +57,12 @@ def _longest(model: Model, request: Request, prepared: Outcome, pools: Pools, mo
 def _excess(budget: Budget, pools: Pools) -> Component | None:
     """The first component whose cache could never hold what is asked of it."""
     for part, (start, more) in budget.items():
-        if start + more > _limit(part, pools[part.name]):
+        if start + more > longest_request(part, pools[part.name]):
             return part
     return None
 
 
-def _limit(part: Component, pool: PoolInfo) -> int:
+def longest_request(part: Component, pool: PoolInfo) -> int:
     """Tokens one request may have: the model's context, or the whole pool shared by the branches."""
     return min(pool.context, pool.pages // len(part.branches) * pool.page_size)
 
@@ -71,7 +71,7 @@ def _too_long(model: Model, request: Request, budget: Budget, pools: Pools) -> C
     part = _excess(budget, pools)
     assert part is not None
     start, more = budget[part]
-    limit, option = _limit(part, pools[part.name]), model.length_option
+    limit, option = longest_request(part, pools[part.name]), model.length_option
     if start >= limit:
         return ContextLengthExceeded(
             f"this is {start} tokens of {part.name} to begin with, and one request may have {limit}, "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from walkserve import messages as m
+from walkserve.conductor.admission import longest_request
 from walkserve.conductor.life import Life
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
@@ -99,6 +100,14 @@ class Served:
                     components=worker.components,
                     pools={
                         name: (pool.pages, self.reserved.get(name, 0))
+                        for name, pool in self.pools.items()
+                        if name in worker.components
+                    },
+                    tokens={
+                        name: (
+                            longest_request(self.model.spec.components[name], pool),
+                            pool.pages * pool.page_size,
+                        )
                         for name, pool in self.pools.items()
                         if name in worker.components
                     },

@@ -60,7 +60,7 @@ class Orpheus(Model):
         """What a client may choose.
 
         Args:
-            voice: Who speaks, in any case; the checkpoint's first voice where it has no tara.
+            voice: Who speaks, in any case; the checkpoint's first voice when left out.
             max_tokens: The most speech tokens to write, or what fits the context if that is less; seven are
                 85 ms of sound.
             constrain: Draw only tokens that are legal at their place in a frame.
