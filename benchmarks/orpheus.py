@@ -1,10 +1,10 @@
 """Speech from a whole Orpheus server, against ``transformers.generate`` and ``snac`` on the same weights.
 
-The server is ``walkserve serve`` in processes of its own, asked over HTTP for streamed PCM; first audio is the
-first byte of samples that its client reads. The peer (``orpheus_peer.py``) runs requests one after another, or
-as one padded batch. Both get the same cores and the same prompts, sample with temperature 0.6, top-p 0.8 and
-repetition penalty 1.3 from fixed seeds, and write the same number of frames; they take turns, and each figure
-is the best of its rounds. Prints a table and one line of JSON.
+The server is ``walkserve serve`` in processes of its own, asked over HTTP for streamed PCM; first audio is
+the first byte of samples that its client reads. The peer (``orpheus_peer.py``) runs requests one after
+another, or as one padded batch. Both get the same cores and the same prompts, sample with temperature 0.6,
+top-p 0.8 and repetition penalty 1.3 from fixed seeds, and write the same number of frames; they take turns,
+and each figure is the best of its rounds. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A checkpoint of Orpheus' ids and of SNAC's true size with random weights, small enough for two cores.
 
 The language model is a Llama of 8 layers x 512 (8 heads, 4 of keys and values, 1,536 in between) under the
-published vocabulary of 156,940; the codec is snac_24khz, 19.8 M weights. The weights are random, but shaped so
-that speech comes out of them without anybody's help:
+published vocabulary of 156,940; the codec is snac_24khz, 19.8 M weights. The weights are random, but shaped
+so that speech comes out of them without anybody's help:
 
 * seven of the 512 directions say at which position of its frame a token stands, and the head answers with the
   codes of the next position: +30 in the logits, where everything else is spread by 1.5. All that top-p 0.8

@@ -102,7 +102,7 @@ class Peer:
     def _speak(self, tokens: Tensor) -> Tensor:
         """(requests, samples)."""
         frames = tokens.view(len(tokens), -1, SLOTS) - FIRST_CODE - CODES * torch.arange(SLOTS)
-        assert 0 <= int(frames.min()) and int(frames.max()) < CODES, "a token was at the wrong position"
+        assert int(frames.min()) >= 0 and int(frames.max()) < CODES, "a token was at the wrong position"
         codes = [frames[..., slots].flatten(1) for slots in ([0], [1, 4], [2, 3, 5, 6])]
         if self._batched_codec:
             return self._codec.decode(codes)[:, 0]
