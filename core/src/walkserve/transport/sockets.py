@@ -192,9 +192,7 @@ class SocketMailbox(_Sockets):
         if timeout_s is not None and timeout_s <= 0:
             return self._waiting()  # a tenth of what the poller takes; a bell waits for who waits
         # rounded up: a millisecond cut to nothing would make the caller's loop spin
-        for source, _ in self._poller.poll(
-            None if timeout_s is None else math.ceil(timeout_s * 1000)
-        ):
+        for source, _ in self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000)):
             if source == self._bell:
                 os.eventfd_read(self._bell)
         return self._waiting()

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from walkserve import messages as m
 from walkserve.worker.live import Live
 
-
 _AS_IT_IS = (bool, int, float, str, m.Blob, m.Array, m.TensorRef)
 
 
@@ -35,7 +34,7 @@ class Lending:
     def send(self, value: Any) -> m.Value:
         """Make a value fit for a message. Whoever receives a reference frees it."""
         if value is None or isinstance(value, _AS_IT_IS):  # a tuple: `int | str` would be made for each value
-            return value  # type: ignore[no-any-return]
+            return value
         if isinstance(value, bytes):
             return m.Blob(value)
         if isinstance(value, list):

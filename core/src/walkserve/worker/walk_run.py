@@ -71,7 +71,18 @@ class Call:
 class Frame:
     """One turn of one block."""
 
-    __slots__ = ("before", "block", "critical", "is_dropped", "left", "loop", "slots", "turn", "undo", "waits")
+    __slots__ = (
+        "before",
+        "block",
+        "critical",
+        "is_dropped",
+        "left",
+        "loop",
+        "slots",
+        "turn",
+        "undo",
+        "waits",
+    )
 
     def __init__(self, block: Block, slots: list[Any], loop: LoopRun | None, turn: int) -> None:
         self.block = block
