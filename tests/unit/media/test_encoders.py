@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import itertools
 import threading
+from itertools import pairwise
 
 import av
 import numpy as np
@@ -123,7 +123,7 @@ def test_where_sound_is_cut_changes_nothing_in_the_file(name, cuts, rate):
     at_once = encoded(name, sound, rate, streamed=True, piece=10**9)
     with open_encoder(FORMATS[name], rate, 1, streamed=True) as encoder:
         starts = np.cumsum([0, *cuts])
-        pieces = [encoder.feed(sound[a:b]) for a, b in itertools.pairwise(starts)]
+        pieces = [encoder.feed(sound[a:b]) for a, b in pairwise(starts)]
         data = b"".join([*pieces, encoder.finish()])
     assert np.array_equal(decoded(data)[0], decoded(at_once)[0])
     if name != "opus":  # whose files have a random number each, by which players tell them apart
@@ -171,9 +171,9 @@ def test_a_rate_that_a_format_cannot_hold_becomes_the_next_higher(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_sound_of_another_shape_is_refused(name):
-    with open_encoder(FORMATS[name], 24_000, 2, streamed=True) as encoder:
-        with pytest.raises(ValueError, match=r"sound has the shape \(5,\), not \(samples, 2\)"):
-            encoder.feed(np.zeros(5, np.float32))
+    refused = pytest.raises(ValueError, match=r"sound has the shape \(5,\), not \(samples, 2\)")
+    with open_encoder(FORMATS[name], 24_000, 2, streamed=True) as encoder, refused:
+        encoder.feed(np.zeros(5, np.float32))
 
 
 def test_more_channels_than_a_format_has_are_refused():

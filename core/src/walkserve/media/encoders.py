@@ -121,7 +121,7 @@ class _Samples(Encoder):
 # --- what libsndfile writes ---------------------------------------------------------------------------
 
 _FLAC: dict[str, Any] = {"format": "FLAC", "subtype": "PCM_16", "compression_level": 0.25}
-"""Up to this level a block has 1,152 frames, above it 4,096; files are 3 % larger, and sound leaves sooner."""
+"""Up to this level a block has 1,152 frames, above it 4,096: sound leaves sooner, at the same size."""
 _MP3: dict[str, Any] = {
     "format": "MP3",
     "subtype": "MPEG_LAYER_III",
