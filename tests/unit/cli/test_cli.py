@@ -160,7 +160,10 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
         ("serve orpheus:toy --device gpu", "there is no device 'gpu'; there is auto, cpu, cuda"),
         ("serve orpheus:toy --cache-tokens 0", "0 is not in the range x>=1"),
         ("serve orpheus:toy --hub-token-file nowhere", "File 'nowhere' does not exist"),
-        ("generate orpheus --text a --out a.mp3", "no format ends in '.mp3'; there is .wav and .flac"),
+        (
+            "generate orpheus --text a --out a.aac",
+            "no format ends in '.aac'; there is .wav, .pcm, .flac, .mp3, ",
+        ),
         ("generate orpheus --text a --out nowhere/a.wav", "there is no folder nowhere"),
         ("generate orpheus --text a --out a.wav --option voice", "'voice' is not NAME=VALUE"),
         ("generate orpheus --text a --out a.wav --option a=1 --option a=2", "a is given twice"),
@@ -359,7 +362,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
     return FakeEngine
 
 
-@pytest.mark.parametrize("suffix", [".wav", ".flac", ".WAV"])
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".mp3", ".opus", ".ogg", ".WAV"])
 def test_generate_writes_what_the_engine_gives(
     engine: type[FakeEngine], tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import rich_click as click
 
 from walkserve.cli.options import model_options
+from walkserve.media.formats import FORMATS, SoundFormat, format_of_suffix
 
-FORMATS = (".wav", ".flac")
+SUFFIXES = tuple(suffix for format in FORMATS.values() for suffix in format.suffixes)
 
 
 class _OptionValue(click.ParamType[tuple[str, Any]]):
@@ -47,7 +48,7 @@ def read_value(text: str) -> Any:
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Where the sound goes; ends in {' or '.join(FORMATS)}.",
+    help=f"Where the sound goes; ends in {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--option",
@@ -69,7 +70,7 @@ def command(
     **choices: Any,
 ) -> None:
     """Speak a text into a file, without a server."""
-    _check_out(out)
+    format = _check_out(out)
     asked = _collect(options, seed)
     output = _audio_output(name)
     if text == "-":
@@ -90,7 +91,7 @@ def command(
         result = engine.generate(text=text, outputs=(output,), **asked)
         took_s = time.perf_counter() - began
     audio = getattr(result, output)
-    _write(out, audio.samples, audio.rate)
+    _write(out, format, audio.samples, audio.rate)
     audio_s = len(audio.samples) / audio.rate
     factor = f"real-time factor {took_s / audio_s:.2f}" if audio_s else "no real-time factor"
     click.echo(f"{out}: {audio_s:.2f} s of audio in {took_s:.2f} s, {factor}")
@@ -98,17 +99,19 @@ def command(
     click.echo(f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {wrote} out")
 
 
-def _check_out(out: Path) -> None:
-    """Before a minute of work, not after it."""
-    if out.suffix.lower() not in FORMATS:
+def _check_out(out: Path) -> SoundFormat:
+    """The format to write. Asked before a minute of work, not after it."""
+    format = format_of_suffix(out.suffix)
+    if format is None:
         raise click.BadParameter(
-            f"no format ends in {out.suffix!r}; there is {' and '.join(FORMATS)}", param_hint="--out"
+            f"no format ends in {out.suffix!r}; there is {', '.join(SUFFIXES)}", param_hint="--out"
         )
     folder = out.parent
     if not folder.is_dir():
         raise click.BadParameter(f"there is no folder {folder}", param_hint="--out")
     if not os.access(out if out.exists() else folder, os.W_OK):
         raise click.BadParameter(f"{out} may not be written", param_hint="--out")
+    return format
 
 
 def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, Any]:
@@ -152,10 +155,13 @@ def _check_request(
     model.request(outputs=(output,), parts=(Part("text", text),), options=asked)
 
 
-def _write(out: Path, samples: Any, rate: int) -> None:
-    import soundfile
+def _write(out: Path, format: SoundFormat, samples: Any, rate: int) -> None:
+    from walkserve.media.encoders import open_encoder
 
+    channels = 1 if samples.ndim == 1 else samples.shape[1]
     try:
-        soundfile.write(out, samples, rate)
-    except (OSError, soundfile.SoundFileError) as error:
+        with open_encoder(format, rate, channels, streamed=False) as encoder:
+            encoder.feed(samples)
+            out.write_bytes(encoder.finish())
+    except (OSError, ValueError) as error:  # more channels than the format has
         raise click.FileError(str(out), f"it cannot be written: {error}") from error
