@@ -18,7 +18,7 @@ from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
-from walkserve.http.speech import SpeechBody
+from walkserve.http.speech_reading import SpeechBody
 from walkserve_sdk.requests import option_paths
 
 ROOT = Path(__file__).parents[2]

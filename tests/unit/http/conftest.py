@@ -51,6 +51,9 @@ class Parrot(Model):
     speech = Output(Audio(rate=RATE))
     say = WalkGraph(Node(speaker, "say", takes="text", gives="pcm", to=speech))
 
+    def setup(self) -> None:
+        self.voices = VOICES
+
     def check(self, request: Request) -> Request:
         if request.options.voice.lower() not in VOICES:
             raise BadRequest(f"no voice {request.options.voice!r}; known: {', '.join(VOICES)}", param="voice")
@@ -75,6 +78,21 @@ class Actor(Parrot):
     def speech_request(self, ask: SpeechAsk) -> Request:
         length = round(len(ask.instructions or "") / ask.speed)
         return self.request(parts=(Part("text", ask.text),), options={"max_tokens": length})
+
+
+class Choir(Model):
+    """Sings, in three channels."""
+
+    singer = Component("nowhere:Singer")
+    song = Output(Audio(rate=RATE, channels=3))
+    sing = WalkGraph(Node(singer, "sing", takes="text", gives="pcm", to=song))
+
+    def speech_request(self, ask: SpeechAsk) -> Request:
+        return self.request(parts=(Part("text", ask.text),), options=ask.options)
+
+    @track
+    def singing(self, request: Request, prepared: Any) -> Track:
+        yield self.sing(text=request.one("text"))
 
 
 class Painter(Model):
@@ -139,8 +157,8 @@ def emitted(tag: int, first: int, *items: m.Array) -> m.Emitted:
     return m.Emitted(tag, "speech", first, list(items))
 
 
-def ended(tag: int, items: int) -> m.RequestEnded:
-    return m.RequestEnded(tag, "stop", 7, {"speech": items}, {"input_tokens": 3, "output_tokens": 21}, {})
+def ended(tag: int, items: int, reason: str = "stop") -> m.RequestEnded:
+    return m.RequestEnded(tag, reason, 7, {"speech": items}, {"input_tokens": 3, "output_tokens": 21}, {})
 
 
 @asynccontextmanager
@@ -161,7 +179,13 @@ async def serving(
                 on_submit(mailbox, message)
 
     mailbox = FakeMailbox(conductor)
-    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
+    models = {
+        "parrot:toy": Parrot(),
+        "actor": Actor(),
+        "choir": Choir(),
+        "painter:a": Painter(),
+        "painter:b": Painter(),
+    }
     async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
         await caller.wait_until(lambda: caller.state == state)
         server = Server(create_app(caller, models, HttpSettings(**settings)), bind("127.0.0.1", 0))

@@ -30,6 +30,7 @@ async def test_models_are_listed_as_openai_lists_them(stage):
         assert [model.id async for model in client.models.list()] == [
             "parrot:toy",
             "actor",
+            "choir",
             "painter:a",
             "painter:b",
         ]

@@ -303,13 +303,17 @@ BAD = [
     ({**ASK, "sampling": {"top_p": 1}}, 400, "sampling", "send its fields flat: temperature, top_k, top_p, "),
     ({**ASK, "top_q": 1}, 400, "top_q", "did you mean 'top_p'?"),
     ({**ASK, "model": "actor", "speed": 5}, 400, "speed", "from 0.25 to 4, got 5"),
-    ({**ASK, "response_format": "mp3"}, 400, "response_format", "wav and pcm"),
-    ({**ASK, "response_format": "opus"}, 400, "response_format", "wav and pcm"),
-    ({**ASK, "response_format": "WAVE"}, 400, "response_format", "wav and pcm"),
+    ({**ASK, "response_format": "aac"}, 400, "response_format", "there is wav, pcm, flac, mp3, opus"),
+    ({**ASK, "response_format": "WAVE"}, 400, "response_format", "there is wav, pcm, flac, mp3, opus"),
+    ({**ASK, "response_format": ""}, 400, "response_format", "there is wav, pcm, flac, mp3, opus"),
     ({**ASK, "speed": 1.5}, 400, "speed", "only 1"),
     ({**ASK, "speed": 0}, 400, "speed", "only 1"),
     ({**ASK, "instructions": "whisper"}, 400, "instructions", "no instructions"),
-    ({**ASK, "stream_format": "sse"}, 400, "stream_format", "'audio'"),
+    ({**ASK, "stream_format": "websocket"}, 400, "stream_format", "there is audio, sse"),
+    ({**ASK, "stream_format": "sse", "stream": False}, 400, "stream", "one of them"),
+    ({**ASK, "split": "word"}, 400, "split", "there is sentence"),
+    ({**ASK, "split": True}, 400, "split", "expected `str | null`, got `bool`"),
+    ({**ASK, "model": "choir", "response_format": "mp3"}, 400, "response_format", "at most 2 channels"),
 ]
 
 

@@ -19,6 +19,7 @@ from walkserve.http.requests import request_routes
 from walkserve.http.server import server_routes
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech import speech_route
+from walkserve.http.voices import voices_route
 from walkserve_sdk import Model
 
 
@@ -33,6 +34,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
             *request_routes(caller.requests, caller.profiles),
             metrics_route(caller),
             speech_route(caller, models, settings),
+            voices_route(models),
         ],
         exception_handlers=caller.meters.counting(EXCEPTION_HANDLERS),
         before_send=[_name_the_request],

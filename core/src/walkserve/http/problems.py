@@ -81,29 +81,28 @@ def _response(status: int, problem: Problem, headers: dict[str, str] | None = No
     return Response(ProblemBody(problem), status_code=status, headers=headers, media_type="application/json")
 
 
-def _internal(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """What a client is told of a mistake of ours: that it happened. The log has the rest."""
-    log.error("%s %s raised", request.method, request.url.path, exc_info=error)
-    return _response(
-        500, Problem("an internal error; the server's log has it", "server_error", None, CODES[500])
-    )
+def told(error: Exception, where: str) -> tuple[int, Problem]:
+    """The status of an error, and what a client is told of it; the log is told what it is not.
+
+    A mistake of ours or of a plugin's is for the operator: its text may hold paths.
+    """
+    if isinstance(error, WalkserveError) and (error.status < 500 or isinstance(error, Faulted | Unavailable)):
+        if error.status >= 500:
+            log.warning("%s failed with %d: %s", where, error.status, error)
+        return error.status, Problem(str(error), error.type, error.param, error.code)
+    log.error("%s raised", where, exc_info=error)
+    return 500, Problem("an internal error; the server's log has it", "server_error", None, CODES[500])
 
 
-def _walkserve_error(request: Request[Any, Any, Any], error: WalkserveError) -> Response[Any]:
-    if error.status >= 500 and not isinstance(error, Faulted | Unavailable):
-        return _internal(
-            request, error
-        )  # a plugin's or ours: its text is for the operator, it may hold paths
-    if error.status >= 500:
-        log.warning("%s %s failed with %d: %s", request.method, request.url.path, error.status, error)
-    return _response(error.status, Problem(str(error), error.type, error.param, error.code))
+def _any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    return _response(*told(error, f"{request.method} {request.url.path}"))
 
 
 def _http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
     """Litestar's own: routes that are not there, methods, parameters."""
     status = error.status_code
     if status >= 500:
-        return _internal(request, error)
+        return _any_error(request, error)
     message, param = error.detail, None
     match status:
         case 404:
@@ -122,9 +121,8 @@ def _http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Re
 
 
 EXCEPTION_HANDLERS: ExceptionHandlersMap = {
-    WalkserveError: _walkserve_error,
     HTTPException: _http_exception,
-    Exception: _internal,
+    Exception: _any_error,
 }
 
 

@@ -93,6 +93,14 @@ class Record:
         self._running += 1
         self.took_s = None
 
+    def more_follow(self) -> None:
+        """Further calls will be made for it: it runs, also while none of them is open."""
+        self._running += 1
+
+    def all_started(self) -> None:
+        """The last of those that follow is on its way."""
+        self._running -= 1
+
     def gave(self) -> None:
         """Something of an output has come."""
         if self.first_output_s is None:

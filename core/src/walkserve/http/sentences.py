@@ -10,7 +10,8 @@ space; a longer word in its middle."""
 
 _ABBREVIATIONS = """
 mr mrs ms dr prof rev hon st sr jr gen col capt lt sgt maj gov sen rep pres
-vs etc e.g i.e cf al approx dept est inc ltd co corp no nos vol fig figs pp p ch sec jan feb mar apr jun jul aug sep sept oct nov dec mt ave blvd rd
+vs etc e.g i.e cf al approx dept est inc ltd co corp no nos vol fig figs pp p ch sec
+jan feb mar apr jun jul aug sep sept oct nov dec mt ave blvd rd
 z.b d.h u.a bzw ca usw nr bd hr fr mme mlle sra srta dra
 """
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
