@@ -61,7 +61,7 @@ async def test_the_deltas_of_all_events_are_the_raw_stream(stage, name):
             "finish_reason": "length",
             "seed": 7,
             "request_id": response.headers["x-request-id"],
-            "audio_seconds": 1.0,
+            "audio_s": 1.0,
         }
         raw = await at.client.post(
             SPEECH, json={**ASK, "response_format": name, "stream_format": "audio", "stream": True}

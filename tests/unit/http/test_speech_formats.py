@@ -61,9 +61,9 @@ async def test_a_format_is_called_by_its_name_and_is_what_it_is_called(stage, na
             padding = 0.3 if name == "mp3" and response is streamed else 0.001  # of frames of 72 ms, at 8 kHz
             assert SECONDS - 0.001 <= seconds < SECONDS + padding
         assert whole.headers["content-length"] == str(len(whole.content))
-        assert whole.headers["x-audio-seconds"] == "0.500000"
+        assert whole.headers["x-audio-s"] == "0.500000"
         assert whole.headers["x-finish-reason"] == "stop"
-        assert "x-audio-seconds" not in streamed.headers
+        assert "x-audio-s" not in streamed.headers
         assert at.caller.open_calls == 0
 
 

@@ -44,7 +44,7 @@ class End(Struct, frozen=True, tag_field="type", tag="speech.audio.done"):
     finish_reason: str
     seed: int
     request_id: str
-    audio_seconds: float
+    audio_s: float
 
 
 async def write_speech(speech: Speech, spoken: Spoken, client: Client) -> None:
@@ -137,7 +137,7 @@ class _Whole(_Stream):
             "x-finish-reason": record.finish_reason or "",
             "x-usage-input-tokens": str(record.usage.get("input_tokens", 0)),
             "x-usage-output-tokens": str(record.usage.get("output_tokens", 0)),
-            "x-audio-seconds": f"{seconds:.6f}",
+            "x-audio-s": f"{seconds:.6f}",
         }
         await self.send(data, more=False)
 
@@ -166,7 +166,7 @@ class _Events(_Answer):
             finish_reason=record.finish_reason or "",
             seed=self._seed,
             request_id=record.id,
-            audio_seconds=round(seconds, 6),
+            audio_s=round(seconds, 6),
         )
         await self._events.send(*([event(Delta(data))] if data else []), event(end), more=False)
 

@@ -35,7 +35,7 @@ Speaks a text, as OpenAI's route of that name does. What differs:
   `stream: false` wins over the latter.
 * With `stream_format: "sse"` they are sent as server-sent events: `speech.audio.delta` with some of the bytes
   in base64, and in the end one `speech.audio.done` with `usage`, `finish_reason`, `seed`, `request_id` and
-  `audio_seconds`. There is no `[DONE]` after it. It cannot be had with `stream: false`.
+  `audio_s`. There is no `[DONE]` after it. It cannot be had with `stream: false`.
 * With `split: "sentence"` the text is spoken sentence by sentence, each as if it were asked alone with the
   same seed, and joined to the sample; one of more than {MOST_CHARS} characters is cut. So a text may be
   longer than the model's context, and `max_tokens` is of each sentence.
@@ -131,7 +131,7 @@ _HEADERS: dict[str, OpenAPIHeader | Reference] = {
     "x-finish-reason": _at_the_end("Why it ended: `stop`, `length`, ...", OpenAPIType.STRING),
     "x-usage-input-tokens": _at_the_end("Tokens read.", OpenAPIType.INTEGER),
     "x-usage-output-tokens": _at_the_end("Tokens written.", OpenAPIType.INTEGER),
-    "x-audio-seconds": _at_the_end("How long it is.", OpenAPIType.NUMBER),
+    "x-audio-s": _at_the_end("How long it is.", OpenAPIType.NUMBER),
     "x-audio-content-type": OpenAPIHeader(schema=_text("The sound's own content type, among events.")),
 }
 
@@ -150,14 +150,14 @@ def _events() -> Schema:
     )
     done = Schema(
         type=OpenAPIType.OBJECT,
-        required=["type", "usage", "finish_reason", "seed", "request_id", "audio_seconds"],
+        required=["type", "usage", "finish_reason", "seed", "request_id", "audio_s"],
         properties={
             "type": Schema(const="speech.audio.done"),
             "usage": usage,
             "finish_reason": Schema(type=OpenAPIType.STRING),
             "seed": whole,
             "request_id": Schema(type=OpenAPIType.STRING),
-            "audio_seconds": Schema(type=OpenAPIType.NUMBER),
+            "audio_s": Schema(type=OpenAPIType.NUMBER),
         },
     )
     return Schema(
