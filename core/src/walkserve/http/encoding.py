@@ -13,7 +13,7 @@ from walkserve.media.formats import SoundFormat
 from walkserve_sdk import Audio
 
 SLICE_S = 1
-"""A thread takes as much sound at a time: closing an encoder waits for it, some 30 ms at most."""
+"""A thread takes as much sound at a time: closing an encoder waits for it, some 20 ms."""
 
 
 class Encoding:
