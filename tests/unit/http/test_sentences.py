@@ -6,7 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from walkserve.http.sentences import MOST_CHARS, SentenceSplitter, split_sentences
+from walkserve.http.sentences import MOST_CHARS, SentenceSplitter, each_sentence
+
+
+def split_sentences(text: str) -> list[str]:
+    return list(each_sentence(text))
 
 
 def pieces(text: str) -> list[str]:

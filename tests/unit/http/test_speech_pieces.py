@@ -144,3 +144,27 @@ async def test_a_piece_that_fails_fails_the_stream_after_what_came_before_it(sta
             assert (status["state"], status["error"]["message"]) == ("failed", "too long")
         assert at.caller.open_calls == 0
         assert [text_of(submit)[:3] for submit in at.mailbox.sent_of(m.Submit)] == ["One", "Two"] * 2
+
+
+async def test_a_piece_that_cannot_be_submitted_leaves_no_request_that_runs_forever(stage):
+    async with stage.serving() as at:
+        asking = asyncio.create_task(at.client.post(SPEECH, json={**ASK, "stream_format": "sse"}))
+        (first,) = await at.mailbox.wait_for(m.Submit)
+        at.caller.state = m.ServerState("stopped", "its conductor process died", 0, ())
+        at.mailbox.say(stage.emitted(first.tag, 0, stage.sound(1.0)))
+        response = await asking
+        assert response.status_code == 503
+        assert "its conductor process died" in response.json()["error"]["message"]
+        assert at.caller.open_calls == 0
+        (record,) = at.caller.requests._records.values()
+        assert not record.is_running
+
+
+async def test_a_very_long_text_is_cut_as_it_is_spoken(stage):
+    async with stage.serving() as at:
+        ask = {**ASK, "input": "Word after word. " * 50_000, "stream": True}
+        asking = asyncio.create_task(at.client.post(SPEECH, json=ask))
+        (first,) = await at.mailbox.wait_for(m.Submit)
+        assert text_of(first) == "Word after word."
+        asking.cancel()
+        await at.mailbox.wait_for(m.Cancel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 MOST_CHARS = 200
 """The longest piece: about 15 seconds of speech. A longer sentence is cut after a comma or its like, or at a
@@ -31,6 +32,7 @@ _CLAUSE = re.compile(r"[,;:–—](?=\s)|[、，；：]")
 _SPACE = re.compile(r"\s+")
 _INK = re.compile(r"\S")
 _WORD = re.compile(r"\S*\Z")
+_SLICE_CHARS = 4096
 
 
 class SentenceSplitter:
@@ -88,10 +90,12 @@ class SentenceSplitter:
         return spaces[-1] if spaces else stop
 
 
-def split_sentences(text: str) -> list[str]:
-    """The pieces of a text that is complete."""
+def each_sentence(text: str) -> Iterator[str]:
+    """The pieces of a text that is complete, each cut when it is asked for: a long text holds nobody up."""
     splitter = SentenceSplitter()
-    return splitter.feed(text) + splitter.finish()
+    for start in range(0, len(text), _SLICE_CHARS):
+        yield from splitter.feed(text[start : start + _SLICE_CHARS])
+    yield from splitter.finish()
 
 
 def _sentence_end(text: str, first: int, limit: int) -> int | None:

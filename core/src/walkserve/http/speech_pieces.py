@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -27,11 +26,12 @@ class Spoken:
     def __init__(self, speech: Speech, submit: Callable[[Request], Call]) -> None:
         self._ask = speech.ask
         self._submit = submit
-        self._later = deque(speech.later)
+        self._later = speech.later
+        self._following = next(self._later, None)
         self._now = submit(speech.request)
         self._next: Call | None = None
         self._failed: Failed | None = None
-        if self._later:
+        if self._following is not None:
             self.record.more_follow()
 
     @property
@@ -64,9 +64,10 @@ class Spoken:
         return heard, is_last
 
     def _look_ahead(self) -> None:
-        if self._next is None and self._later:
-            self._next = self._submit(self._ask(self._later.popleft()))
-            if not self._later:
+        if self._next is None and self._following is not None:
+            self._next = self._submit(self._ask(self._following))
+            self._following = next(self._later, None)
+            if self._following is None:
                 self.record.all_started()
 
     def __enter__(self) -> Self:
@@ -78,6 +79,6 @@ class Spoken:
         for call in (self._now, self._next):
             if call is not None:
                 call.cancel()
-        if self._later:
-            self._later.clear()
+        if self._following is not None:
+            self._following = None
             self.record.cancelled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from walkserve.http.bodies import read_fields
 from walkserve.http.models import find_model, require_surface
-from walkserve.http.sentences import split_sentences
+from walkserve.http.sentences import each_sentence
 from walkserve.media.formats import FORMATS, SoundFormat
 from walkserve_sdk import Audio, Model, Request, SpeechAsk
 from walkserve_sdk.errors import BadRequest, ComponentError
@@ -58,7 +58,7 @@ class Speech:
 
     model: str
     request: Request
-    later: tuple[str, ...]
+    later: Iterator[str]
     ask: Callable[[str], Request]
     output: str
     sound: Audio
@@ -85,9 +85,9 @@ def read_speech(models: Mapping[str, Model], given: dict[str, Any]) -> Speech:
     for field in rest:
         if field not in options:
             raise unknown_option(type(model).Options, field, what="field", also=SpeechBody.__struct_fields__)
-    first, *later = [body.input] if body.split is None else map(str.strip, split_sentences(body.input))
+    pieces = iter((body.input,)) if body.split is None else map(str.strip, each_sentence(body.input))
     ask = SpeechAsk(
-        text=first,
+        text=next(pieces),  # there is one: the text is not blank
         voice=body.voice,
         instructions=body.instructions,
         speed=1.0 if body.speed is None else body.speed,
@@ -106,7 +106,7 @@ def read_speech(models: Mapping[str, Model], given: dict[str, Any]) -> Speech:
     return Speech(
         model=name,
         request=request,
-        later=tuple(later),
+        later=pieces,
         ask=lambda text: _ask(model, replace(ask, text=text, options=seeded)),
         output=output,
         sound=sound,
