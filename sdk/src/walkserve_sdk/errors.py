@@ -112,3 +112,35 @@ class WalkFailed(WalkserveError):
         super().__init__(message)
         self.type = blame
         self.status = status
+
+
+# --- errors that have travelled -----------------------------------------------------------------------
+
+_BY_CODE: dict[str | None, type[WalkserveError]] = {
+    "component_failed": ComponentError,
+    ContextLengthExceeded.code: ContextLengthExceeded,
+    ModelNotFound.code: ModelNotFound,
+    UnsupportedSurface.code: UnsupportedSurface,
+}
+_BY_TYPE = {kind.type: kind for kind in (WalkserveError, BadRequest, Unavailable, Cancelled)}
+_BY_STATUS = {kind.status: kind for kind in (Unavailable, Cancelled)}
+
+
+def error_of(
+    message: str, type: str, *, code: str | None = None, param: str | None = None, status: int | None = None
+) -> WalkserveError:
+    """The error that an envelope was before it travelled.
+
+    Args:
+        status: The HTTP status; None where it came without one, in the middle of a stream.
+    """
+    if code in _BY_CODE:
+        kind = _BY_CODE[code]
+    elif status is None:
+        kind = _BY_TYPE.get(type, WalkserveError)
+    else:
+        kind = _BY_STATUS.get(status, BadRequest if status < 500 else WalkserveError)
+    error = kind(message)
+    error.status = kind.status if status is None else status
+    error.type, error.code, error.param = type, code, param
+    return error

@@ -2,6 +2,6 @@
 
 from walkserve.api.engine import Engine
 from walkserve.api.generation import Generation
-from walkserve.api.results import OutputEvent, Result, Sound
+from walkserve_sdk.results import OutputEvent, Result, Sound
 
 __all__ = ["Engine", "Generation", "OutputEvent", "Result", "Sound"]

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from walkserve import messages as m
 from walkserve.api.generation import Call, Generation
-from walkserve.api.results import OutputEvent, Result, join_pieces, read_item
+from walkserve.api.results import read_item
 from walkserve.api.threads import CLIENT, Threads
 from walkserve.conductor.process import ADDRESS as CONDUCTOR
 from walkserve.delivery import Chunk, Failed
@@ -20,6 +20,8 @@ from walkserve.resolve import resolve_model
 from walkserve.worker.assemble import Worker
 from walkserve_sdk import LoadError, Model, Output, Part, Request
 from walkserve_sdk.errors import Unavailable
+from walkserve_sdk.ports import Audio
+from walkserve_sdk.results import OutputEvent, Result, join_pieces
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +153,7 @@ class Engine:
                 pieces[event.output].append(event.data)
         ended = generation.ended
         assert ended is not None
-        joined = {name: join_pieces(self.model.spec.outputs[name], some) for name, some in pieces.items()}
+        joined = {name: _joined(self.model.spec.outputs[name], some) for name, some in pieces.items()}
         return Result(joined, ended.finish_reason, ended.seed, ended.usage, ended.counts)
 
     def submit(self, request: Request) -> Generation:
@@ -242,3 +244,11 @@ class Engine:
                     call.events.put(one)
             if call.delivery.is_over:
                 del self._calls[message.tag]
+
+
+def _joined(output: Output, pieces: list[Any]) -> Any:
+    match output.kind:
+        case Audio(rate=rate, channels=channels):
+            return join_pieces("audio", pieces, rate=rate, channels=channels)
+        case kind:
+            return join_pieces(kind.kind, pieces)

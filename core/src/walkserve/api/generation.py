@@ -8,11 +8,9 @@ from typing import Self
 from weakref import finalize
 
 from walkserve import messages as m
-from walkserve.api.results import OutputEvent
 from walkserve.delivery import Delivery, Done, Failed
-from walkserve_sdk.errors import BadRequest, Cancelled, Unavailable, WalkserveError
-
-_ERRORS: dict[int, type[WalkserveError]] = {499: Cancelled, 503: Unavailable}
+from walkserve_sdk.errors import WalkserveError, error_of
+from walkserve_sdk.results import OutputEvent
 
 
 class Call:
@@ -68,7 +66,4 @@ class Generation(Iterator[OutputEvent]):
 
 def raised(fault: m.Fault) -> WalkserveError:
     """The error a fault was before it travelled."""
-    kind = _ERRORS.get(fault.status, BadRequest if fault.status < 500 else WalkserveError)
-    error = kind(fault.message)
-    error.status, error.type, error.code, error.param = fault.status, fault.type, fault.code, fault.param
-    return error
+    return error_of(fault.message, fault.type, code=fault.code, param=fault.param, status=fault.status)
