@@ -1,10 +1,10 @@
 """A mailbox that is only lists, two small models, and a real web server in front of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Annotated, Any
 
 import httpx
@@ -29,7 +29,10 @@ from walkserve_sdk import (
     Request,
     SamplingParams,
     SpeechAsk,
+    Tensor,
+    Text,
     Track,
+    Video,
     WalkGraph,
     track,
 )
@@ -107,6 +110,35 @@ class Painter(Model):
         yield self.paint(text=request.one("text"))
 
 
+class Studio(Model):
+    """Takes and makes everything."""
+
+    @dataclass(frozen=True)
+    class Options(Model.Options):
+        steps: Annotated[int, Meta(ge=1)] = 4
+
+    inputs = ("text", "image", "audio", "video", "tensor")
+    desk = Component("nowhere:Desk")
+    caption = Output(Text())
+    song = Output(Audio(rate=RATE, channels=2))
+    picture = Output(Image())
+    film = Output(Video(fps=12.5))
+    energy = Output(Tensor(dtype="float16"))
+    work = WalkGraph(
+        Node(
+            desk,
+            "make",
+            takes="text",
+            gives=("a", "b", "c", "d", "e"),
+            to={"a": caption, "b": song, "c": picture, "d": film, "e": energy},
+        )
+    )
+
+    @track
+    def working(self, request: Request, prepared: Any) -> Track:
+        yield self.work(text="")
+
+
 WORKER = m.WorkerInfo(
     "parrot.rank0", "parrot.rank0.1", 77, "ready", {"speaker": "cpu, torch"}, {"speaker": (9, 2)}
 )
@@ -167,9 +199,10 @@ async def serving(
     *,
     state: m.ServerState = READY,
     buffer_bytes: int = 1 << 26,
+    more: Mapping[str, Model] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[Any]:
-    """The whole HTTP process but for its processes: ``on_submit`` is the conductor."""
+    """The whole HTTP process but for its processes: ``on_submit`` is the conductor, ``more`` are models."""
 
     def conductor(mailbox: FakeMailbox, message: m.Message) -> None:
         match message:
@@ -185,6 +218,7 @@ async def serving(
         "choir": Choir(),
         "painter:a": Painter(),
         "painter:b": Painter(),
+        **more,
     }
     async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
         await caller.wait_until(lambda: caller.state == state)
@@ -211,6 +245,7 @@ def stage() -> Iterator[Any]:
     yield SimpleNamespace(
         FakeMailbox=FakeMailbox,
         Parrot=Parrot,
+        Studio=Studio,
         READY=READY,
         serving=serving,
         sound=sound,

@@ -11,6 +11,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import Message, Scope
 
 from walkserve.http.callers import Caller
+from walkserve.http.generate import generate_route
 from walkserve.http.ids import request_id
 from walkserve.http.metrics import metrics_route
 from walkserve.http.models import model_routes
@@ -19,6 +20,8 @@ from walkserve.http.requests import request_routes
 from walkserve.http.server import server_routes
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech import speech_route
+from walkserve.http.stream import stream_route
+from walkserve.http.stream_protocol import keep_refusal
 from walkserve.http.voices import voices_route
 from walkserve_sdk import Model
 
@@ -35,9 +38,12 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
             metrics_route(caller),
             speech_route(caller, models, settings),
             voices_route(models),
+            generate_route(caller, models, settings),
+            stream_route(caller, models, settings),
         ],
         exception_handlers=caller.meters.counting(EXCEPTION_HANDLERS),
         before_send=[_name_the_request],
+        after_exception=[keep_refusal],
         openapi_config=OpenAPIConfig(
             title="walkserve",
             version=_version(),
@@ -51,7 +57,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
 
 async def _name_the_request(message: Message, scope: Scope) -> None:
     """Every response has an id, errors too, so that a client and the log can speak of the same one."""
-    if message["type"] == "http.response.start":
+    if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
         MutableScopeHeaders(message).setdefault("x-request-id", request_id(scope))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,50 +15,66 @@ from walkserve_sdk.errors import BadRequest, Cancelled
 StructT = TypeVar("StructT", bound=Struct)
 
 
-async def read_object(request: Request[Any, Any, Any], limit_bytes: int) -> dict[str, Any]:
+async def read_object(request: Request[Any, Any, Any], limit_bytes: int, *, also: str = "") -> dict[str, Any]:
     """The JSON object in a request's body.
+
+    Args:
+        also: Another content type that the route reads, for who sends a third.
 
     Raises:
         BadRequest: It is no JSON object, too large, or of another content type.
         Cancelled: The client left before it was complete.
     """
-    _check_type(request)
-    body = await _read(request, limit_bytes)
+    _check_type(request, also)
+    return json_object("the body", b"".join([piece async for piece in body_pieces(request, limit_bytes)]))
+
+
+def json_object(what: str, text: bytes | str) -> dict[str, Any]:
+    """Decode a JSON object. Raises BadRequest, in which ``what`` says what was to be one."""
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the body is no valid JSON: {error}", code="invalid_json") from None
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRequest(f"{what} is no valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise BadRequest("the body is not a JSON object", code="invalid_json")
+        raise BadRequest(f"{what} is not a JSON object", code="invalid_json")
     return value
 
 
-def _check_type(request: Request[Any, Any, Any]) -> None:
+def _check_type(request: Request[Any, Any, Any], also: str) -> None:
     kind, parameters = request.content_type
     if kind.lower() != "application/json":
         got = f"not {kind[:100]}" if kind else "and say so in content-type"
-        raise UnsupportedMediaType(f"this route reads application/json: send that, {got}")
+        reads = f"application/json, or {also}" if also else "application/json"
+        raise UnsupportedMediaType(f"this route reads {reads}: send that, {got}")
     if parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedMediaType("this route reads JSON in UTF-8")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("this route reads bodies that are not compressed")
 
 
-async def _read(request: Request[Any, Any, Any], limit_bytes: int) -> bytes:
+async def body_pieces(request: Request[Any, Any, Any], limit_bytes: int) -> AsyncIterator[bytes]:
+    """A request's body as it comes.
+
+    Raises:
+        BodyTooLarge: It is announced to be larger than the limit, or is; the rest is not read.
+        Cancelled: The client left before it was complete.
+    """
     too_large = f"the body is larger than {limit_bytes:,} bytes, which is the most this route reads"
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit_bytes:
         raise BodyTooLarge(too_large)
-    body = bytearray()
+    size_bytes = 0
     while True:
         event = await request.receive()
         if event["type"] != "http.request":
             raise Cancelled("the client left before its request was complete")
-        body += event.get("body", b"")
-        if len(body) > limit_bytes:
+        piece: bytes = event.get("body", b"")
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
             raise BodyTooLarge(too_large)
+        yield piece
         if not event.get("more_body", False):
-            return bytes(body)
+            return
 
 
 def read_fields(kind: type[StructT], given: dict[str, Any]) -> tuple[StructT, dict[str, Any]]:
@@ -71,13 +88,14 @@ def read_fields(kind: type[StructT], given: dict[str, Any]) -> tuple[StructT, di
     for item in msgspec.structs.fields(kind):
         name = item.encode_name
         if name in rest:
-            values[item.name] = _convert(name, rest.pop(name), item.type)
+            values[item.name] = convert_field(name, rest.pop(name), item.type)
         elif item.default is NODEFAULT and item.default_factory is NODEFAULT:
             raise BadRequest(f"{name!r} is missing", param=name, code="missing_required_parameter")
     return kind(**values), rest
 
 
-def _convert(name: str, value: Any, kind: Any) -> Any:
+def convert_field(name: str, value: Any, kind: Any) -> Any:
+    """A value as ``kind``. Raises BadRequest with ``name`` where it is of another type."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as wrong:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from walkserve.messages import Fault
 from walkserve_sdk.errors import BadRequest, Unavailable, WalkserveError
+from walkserve_sdk.events import Problem as Problem
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +25,13 @@ CODES = {
     401: "invalid_api_key",
     404: "not_found",
     405: "method_not_allowed",
+    406: "not_acceptable",
     413: "body_too_large",
     415: "unsupported_media_type",
     429: "rate_limit_exceeded",
     500: "internal_error",
     503: "unavailable",
 }
-
-
-class Problem(Struct, frozen=True):
-    """What went wrong: ``param`` names the field at fault, ``code`` is for programs to look at."""
-
-    message: str
-    type: str
-    param: str | None = None
-    code: str | None = None
 
 
 class ProblemBody(Struct, frozen=True):
@@ -60,6 +53,13 @@ class UnsupportedMediaType(BadRequest):
 
     status = 415
     code = CODES[415]
+
+
+class NotAcceptable(BadRequest):
+    """The answer cannot have any of the forms its client accepts."""
+
+    status = 406
+    code = CODES[406]
 
 
 class BodyTooLarge(BadRequest):
@@ -94,34 +94,38 @@ def told(error: Exception, where: str) -> tuple[int, Problem]:
     return 500, Problem("an internal error; the server's log has it", "server_error", None, CODES[500])
 
 
-def _any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    return _response(*told(error, f"{request.method} {request.url.path}"))
+def refusal(error: Exception, method: str, path: str) -> tuple[int, Problem, dict[str, str]]:
+    """An error as the status, body and headers of a response."""
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return error.status_code, _of_litestar(error, method, path[:200]), dict(error.headers or {})
+    status, problem = told(error, f"{method} {path}")
+    return status, problem, {}
 
 
-def _http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """Litestar's own: routes that are not there, methods, parameters."""
-    status = error.status_code
-    if status >= 500:
-        return _any_error(request, error)
+def _of_litestar(error: HTTPException, method: str, path: str) -> Problem:
+    """Its own: routes that are not there, methods, parameters."""
     message, param = error.detail, None
-    match status:
+    match error.status_code:
         case 404:
-            message = f"there is no {request.method} {request.url.path[:200]} here"
+            message = f"there is no {method} {path} here"
         case 405:
             allow = (error.headers or {}).get("allow", "")
             allowed = ", ".join(method for method in allow.split(", ") if method != "OPTIONS")
-            message = f"{request.url.path[:200]} takes {allowed}, not {request.method}"
+            message = f"{path} takes {allowed}, not {method}"
         case 413:
             message = "the body is too large"
         case 400 if isinstance(error.extra, list) and error.extra and isinstance(error.extra[0], dict):
             param = error.extra[0].get("key")
             message = f"{param}: {error.extra[0].get('message')}"
-    problem = Problem(message, "invalid_request_error", param, CODES.get(status))
-    return _response(status, problem, error.headers)
+    return Problem(message, "invalid_request_error", param, CODES.get(error.status_code))
+
+
+def _any_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    return _response(*refusal(error, request.method, request.url.path))
 
 
 EXCEPTION_HANDLERS: ExceptionHandlersMap = {
-    HTTPException: _http_exception,
+    HTTPException: _any_error,
     Exception: _any_error,
 }
 
@@ -145,6 +149,7 @@ def _spec(status: int) -> ResponseSpec:
 _EXAMPLES: dict[int, tuple[str, str, str | None, str | None]] = {
     400: ("'input' is missing", "invalid_request_error", "input", "missing_required_parameter"),
     404: ("there is no model 'tiny' here", "invalid_request_error", "model", "model_not_found"),
+    406: ("accept: text/html is not offered", "invalid_request_error", "accept", CODES[406]),
     413: ("the body is larger than 1,048,576 bytes", "invalid_request_error", None, CODES[413]),
     415: ("send application/json", "invalid_request_error", None, CODES[415]),
     500: ("an internal error; the server's log has it", "server_error", None, CODES[500]),

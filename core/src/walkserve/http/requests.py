@@ -12,11 +12,12 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from walkserve.http.playback import Playback
-from walkserve.http.problems import Problem, documented
+from walkserve.http.problems import documented
 from walkserve.http.profiles import Profiles
 from walkserve.messages import Fault, RequestEnded
 from walkserve.profiles.report import Notes, Profile, report
 from walkserve_sdk.errors import BadRequest
+from walkserve_sdk.events import Problem
 
 KEEP = 1024
 """Requests that are remembered; of more, the oldest that has ended is forgotten."""

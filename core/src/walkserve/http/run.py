@@ -14,6 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from walkserve.http.answers import ABORT
 from walkserve.http.problems import problem_body
+from walkserve.http.settings import HttpSettings
+from walkserve.http.stream_protocol import StreamProtocol
 
 BACKLOG = 2048
 _CUT = "ASGI callable returned without completing response"
@@ -46,15 +48,21 @@ class Server:
     """Serves an application on a socket that is bound already, and closes it.
 
     It takes no signals: whoever runs it says when to ``drain`` and when to ``stop``.
+
+    Args:
+        frame_bytes: The largest frame of a WebSocket; a larger one closes it, with the code 1009.
     """
 
-    def __init__(self, app: Litestar, bound: socket.socket) -> None:
+    def __init__(
+        self, app: Litestar, bound: socket.socket, *, frame_bytes: int = HttpSettings().media_bytes
+    ) -> None:
         self.host, self.port = bound.getsockname()[:2]
         self._bound = bound
         config = uvicorn.Config(
             app,
             http=_Protocol,
-            ws="none",
+            ws=StreamProtocol,
+            ws_max_size=frame_bytes,
             lifespan="on",
             log_config=None,
             log_level="warning",
@@ -79,14 +87,16 @@ class Server:
             await self._server.leave()
 
     def drain(self) -> None:
-        """Take no new connections; ``run`` returns when the responses under way have ended."""
+        """Take no new connections; ``run`` returns when the responses and requests under way have ended."""
         self._server.should_exit = True
 
     def stop(self) -> None:
-        """End every connection now."""
+        """End every connection now; WebSockets are told."""
         self._server.should_exit = self._server.force_exit = True
         for connection in list(self._server.server_state.connections):
-            if connection.transport is not None:
+            if isinstance(connection, StreamProtocol):
+                connection.end()
+            elif connection.transport is not None:
                 connection.transport.abort()
 
 

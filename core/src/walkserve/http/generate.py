@@ -1,0 +1,131 @@
+"""``POST /v1/generate``: any model's inputs in, all its outputs out as events, or one of them as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+from litestar import Request as HttpRequest
+from litestar import Response, post
+from litestar.handlers import BaseRouteHandler
+
+from walkserve.http import sse
+from walkserve.http.answers import Answer, Client
+from walkserve.http.bodies import read_object
+from walkserve.http.callers import Caller
+from walkserve.http.generate_accept import NDJSON, SSE, RawAnswer, choose, raw_answer
+from walkserve.http.generate_ask import read_ask
+from walkserve.http.generate_docs import DESCRIPTION, GenerateOperation
+from walkserve.http.generate_events import Telling
+from walkserve.http.generate_form import read_form
+from walkserve.http.generate_run import Calls, CallsOf, Run
+from walkserve.http.generate_split import Split
+from walkserve.http.ids import request_id
+from walkserve.http.problems import documented, told
+from walkserve.http.settings import HttpSettings
+from walkserve_sdk import Model
+from walkserve_sdk import events as e
+
+
+def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettings) -> BaseRouteHandler:
+    """The route."""
+
+    @post(
+        "/v1/generate",
+        status_code=200,
+        summary="Generate with any model",
+        description=DESCRIPTION,
+        tags=["native"],
+        media_type=NDJSON,
+        operation_class=GenerateOperation,
+        responses=documented(400, 404, 406, 413, 415, 500, 503),
+        request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
+    )
+    async def generate(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
+        media_type = choose(request.headers.get("accept", ""))
+        ask = read_ask(models, await _fields(request, settings))
+        requests = Split(ask).each() if ask.is_split else iter((ask.request(ask.parts),))
+        first = next(requests)  # a mistake in it is told at once
+        telling = Telling(ask.name, ask.model, first, request_id(request.scope))
+        calls = CallsOf(chain((first,), requests))
+        raw = raw_answer(media_type, telling.kinds)
+
+        async def write(client: Client) -> None:
+            if raw is None:
+                await _write_events(media_type, client, caller, telling, calls)
+            else:
+                await _write_raw(raw, client, caller, telling, calls)
+
+        return Answer(write)
+
+    return generate
+
+
+async def _fields(request: HttpRequest[Any, Any, Any], settings: HttpSettings) -> dict[str, Any]:
+    if request.content_type[0].lower() == "multipart/form-data":
+        return await read_form(request, limit_bytes=settings.media_bytes, field_bytes=settings.body_bytes)
+    return await read_object(request, settings.body_bytes, also="multipart/form-data")
+
+
+# --- events -------------------------------------------------------------------------------------------
+
+
+async def _write_events(
+    media_type: str, client: Client, caller: Caller, telling: Telling, calls: Calls
+) -> None:
+    """The status goes out with the first piece, so that a failure before it has one of its own."""
+    frame = FRAMES[media_type]
+    is_started = False
+
+    async def tell(events: Sequence[e.Event]) -> None:
+        nonlocal is_started
+        if not is_started:
+            is_started = True
+            events = [telling.started, *events]
+            await client.start(200, sse.HEADERS | _headers(telling) | {"content-type": media_type})
+        await client.send(b"".join(map(frame, events)), more=not isinstance(events[-1], e.Done))
+
+    try:
+        await Run(caller, telling, calls, tell, on_cut=client.abort).to_its_end()
+    except Exception as error:
+        if not is_started:
+            raise
+        _, problem = told(error, f"{telling.started.model}: a stream that has begun")
+        await client.send(frame(e.Failed(error=problem)), more=False)
+
+
+def _ndjson(event: e.Event) -> bytes:
+    return msgspec.json.encode(event) + b"\n"
+
+
+FRAMES: dict[str, Callable[[e.Event], bytes]] = {NDJSON: _ndjson, SSE: sse.event}
+
+
+# --- bytes --------------------------------------------------------------------------------------------
+
+
+async def _write_raw(raw: RawAnswer, client: Client, caller: Caller, telling: Telling, calls: Calls) -> None:
+    """Wait for all of it; sizes are exact, and the headers say how it went."""
+    given: list[e.Event] = []
+
+    async def keep(events: Sequence[e.Event]) -> None:
+        given.extend(events)
+
+    await Run(caller, telling, calls, keep, on_cut=client.abort).to_its_end()
+    pieces = [each for each in given if isinstance(each, e.Piece) and each.output == raw.output]
+    headers, body = await raw.encode(pieces)
+    done = telling.done()
+    told = {
+        "x-finish-reason": done.finish_reason,
+        "x-usage-input-tokens": str(done.usage.get("input_tokens", 0)),
+        "x-usage-output-tokens": str(done.usage.get("output_tokens", 0)),
+        "content-length": str(len(body)),
+    }
+    await client.start(200, _headers(telling) | headers | told)
+    await client.send(body, more=False)
+
+
+def _headers(telling: Telling) -> dict[str, str]:
+    return {"x-seed": str(telling.started.seed)}
