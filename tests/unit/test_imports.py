@@ -12,6 +12,7 @@ HEAVY = ("torch", "transformers")
     "module",
     [
         "walkserve_sdk",
+        "walkserve_sdk.client",
         "walk_plugin_orpheus",
         "walkserve.cli",
         "walkserve.http",

@@ -1,0 +1,109 @@
+"""What is asked of a model, in Python's words and in each of those that travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from walkserve_sdk.requests import Part
+
+MEDIA = ("image", "audio", "video", "tensor")
+"""Kinds of part that are bytes."""
+
+FormField = tuple[str, tuple[str | None, str | bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One request of one model, not checked: that is for the server."""
+
+    model: str
+    parts: tuple[Part, ...]
+    outputs: tuple[str, ...] | None
+    split: str | None
+    options: dict[str, Any]
+
+    @property
+    def has_media(self) -> bool:
+        return any(isinstance(part.data, bytes) for part in self.parts)
+
+    def fields(self) -> dict[str, Any]:
+        """All but the parts."""
+        fields: dict[str, Any] = {"model": self.model}
+        if self.outputs is not None:
+            fields["outputs"] = self.outputs
+        if self.split is not None:
+            fields["split"] = self.split
+        if self.options:
+            fields["options"] = self.options
+        return fields
+
+    def json(self) -> dict[str, Any]:
+        """A body of ``POST /v1/generate``, of a request without media."""
+        inputs = [{"type": part.kind, "text": part.data} for part in self.parts]
+        return {**self.fields(), "inputs": inputs}
+
+    def form(self) -> list[FormField]:
+        """The same as a form, with files as they are."""
+        fields = self.fields()
+        form: list[FormField] = [("model", (None, self.model))]
+        form += [("outputs", (None, output)) for output in fields.pop("outputs", ())]
+        if "options" in fields:
+            form.append(("options", (None, msgspec.json.encode(self.options))))
+        if self.split is not None:
+            form.append(("split", (None, self.split)))
+        for part in self.parts:
+            form.append((part.kind, (None if isinstance(part.data, str) else part.kind, part.data)))
+        return form
+
+    def frames(self, label: str, *, text_open: bool) -> list[str | bytes]:
+        """The same over a WebSocket: what begins it, and its media."""
+        inputs = [
+            {"type": part.kind, "text": part.data}
+            if isinstance(part.data, str)
+            else {"type": part.kind, "bytes": len(part.data)}
+            for part in self.parts
+        ]
+        frame = {"type": "generate", "id": label, **self.fields(), "inputs": inputs}
+        if text_open:
+            frame["text_open"] = True
+        media = [part.data for part in self.parts if isinstance(part.data, bytes)]
+        return [msgspec.json.encode(frame).decode(), *media]
+
+
+def asking(
+    model: str,
+    *,
+    text: str | None,
+    inputs: Sequence[Part] | None,
+    outputs: Sequence[str] | None,
+    split: str | None,
+    fields: dict[str, Any],
+) -> Asking:
+    """Put together what a caller has given by keyword.
+
+    Args:
+        fields: Media by their kind, as bytes or as the path of a file; the others are options.
+
+    Raises:
+        TypeError: Parts are given both in their order and by keyword.
+    """
+    given = {"text": text, **{kind: fields.pop(kind, None) for kind in MEDIA}}
+    by_kind = [
+        Part(kind, value.read_bytes() if isinstance(value, Path) else value)
+        for kind, value in given.items()
+        if value is not None
+    ]
+    if inputs is not None and by_kind:
+        raise TypeError(f"give {by_kind[0].kind} within inputs=, where its place is clear, or no inputs=")
+    return Asking(
+        model=model,
+        parts=tuple(by_kind if inputs is None else inputs),
+        outputs=None if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs),
+        split=split,
+        options=fields,
+    )
