@@ -9,16 +9,24 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from litestar.routes import WebSocketRoute
+from msgspec import structs
 
 import walkserve
 import walkserve_sdk
 from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
 from walkserve.http.app import create_app
-from walkserve.http.callers import Caller
+from walkserve.http.callers import BUFFER_BYTES, Caller
+from walkserve.http.generate_accept import OFFERED
+from walkserve.http.generate_ask import AskFields
+from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_reading import SpeechBody
+from walkserve.http.stream_frames import FRAMES, OpenText
+from walkserve_sdk.events import ToSocket
 from walkserve_sdk.requests import option_paths
 
 ROOT = Path(__file__).parents[2]
@@ -74,11 +82,43 @@ def test_every_route_is_in_the_reference_and_no_other():
     routes = {
         f"{method} {re.sub(r':[a-z]+}', '}', route.path)}"
         for route in app.routes
-        for method in route.methods - {"OPTIONS", "HEAD"}
+        for method in ({"WS"} if isinstance(route, WebSocketRoute) else route.methods) - {"OPTIONS", "HEAD"}
         if not route.path.startswith("/schema")
     }
-    told = {name for name in _rows(_page("reference/http.md")) if name.startswith(("GET /", "POST /"))}
+    told = {
+        name for name in _rows(_page("reference/http.md")) if name.startswith(("GET /", "POST /", "WS /"))
+    }
     assert told == routes
+
+
+def test_every_field_of_a_native_request_and_every_form_of_its_answer_are_in_the_reference():
+    section = _section(_page("reference/http.md"), "## `POST /v1/generate`")
+    told = _rows(section)
+    assert set(AskFields.__struct_fields__) <= set(told)
+    assert set(OFFERED) <= set(told)
+
+
+def test_every_frame_of_a_socket_is_in_the_reference_with_its_fields():
+    page = _page("reference/websocket.md")
+    said = _section(page, "## What a client says")
+    for name, frame in FRAMES.items():
+        assert f"| `{name}` |" in said
+        assert all(f"`{field}`" in said for field in frame.__struct_fields__)
+    assert all(f"`{field}`" in said for field in (*AskFields.__struct_fields__, *OpenText.__struct_fields__))
+    heard = _section(page, "## What the server says")
+    for event in get_args(ToSocket):
+        assert f"| `{event.__struct_config__.tag}` |" in heard
+        fields = {each.encode_name for each in structs.fields(event)} - {"id", "data"}
+        assert [field for field in fields if f"`{field}`" not in heard] == []
+
+
+def test_the_limits_of_a_socket_are_those_of_the_settings():
+    limits = _section(_page("reference/websocket.md"), "## Limits")
+    settings = HttpSettings()
+    assert f"| {settings.socket_requests} requests open" in limits
+    assert f"| {settings.body_bytes >> 20} MiB in a text frame" in limits
+    assert f"| {settings.media_bytes >> 20} MiB of media" in limits
+    assert f"| {BUFFER_BYTES >> 20} MiB of output" in limits
 
 
 def test_every_field_of_a_speech_request_is_in_the_reference():
