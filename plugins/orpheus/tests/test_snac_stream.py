@@ -229,6 +229,49 @@ def test_utterances_do_not_hear_each_other():
     assert worst(torch.cat(sounds[1]), whole(yours, keyed(1))) < ROUNDING_WITH_NOISE
 
 
+@settings(deadline=None, max_examples=20)
+@given(
+    heard=st.lists(st.integers(0, 9), min_size=2, max_size=5),
+    more=st.integers(0, 3),
+    last=st.booleans(),
+    with_noise=st.booleans(),
+)
+def test_utterances_of_one_kind_are_decoded_together_as_they_are_alone(
+    heard: list[int], more: int, last: bool, with_noise: bool
+):
+    codes = torch.stack([random_frames(more, seed=20 + row) for row in range(len(heard))])
+    states = []
+    for row, count in enumerate(heard):
+        noise = keyed(row) if with_noise else None
+        before = random_frames(count, seed=row)
+        states.append(exact_decoder.decode(before, exact_decoder.initial(), last=False, noise=noise)[1])
+    kinds = [exact_decoder.kind(state) for state in states]
+    for kind in set(kinds):
+        rows = [row for row in range(len(heard)) if kinds[row] == kind]
+        sounds, after = exact_decoder.decode_rows(
+            codes[rows],
+            [states[row] for row in rows],
+            last=last,
+            noises=[keyed(row) for row in rows] if with_noise else None,
+        )
+        for row, sound, state in zip(rows, sounds, after, strict=True):
+            noise = keyed(row) if with_noise else None
+            alone, expected = exact_decoder.decode(codes[row], states[row], last=last, noise=noise)
+            assert worst(sound, alone) < 1e-7
+            assert (state.frames, state.ended) == (expected.frames, expected.ended)
+            pairs = zip(tensors(state), tensors(expected), strict=True)
+            assert all(torch.allclose(one, other, atol=1e-7) for one, other in pairs)
+
+
+def test_a_row_keeps_nothing_of_its_neighbours_alive():
+    frames = torch.stack([random_frames(5, seed) for seed in range(4)])
+    _, rows = decoder.decode_rows(frames, [decoder.initial()] * 4, last=False, noises=None)
+    _, alone = decoder.decode(frames[0], decoder.initial(), last=False, noise=None)
+    assert [each.untyped_storage().nbytes() for each in tensors(rows[0])] == [
+        each.untyped_storage().nbytes() for each in tensors(alone)
+    ]
+
+
 def test_a_state_does_not_grow():
     state = decoder.initial()
     sizes = set()

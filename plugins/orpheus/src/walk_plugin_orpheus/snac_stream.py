@@ -208,13 +208,27 @@ class WindowDecoder:
         """The state before the first frame."""
         return WindowState(before=0, codes=torch.empty(0, SLOTS, dtype=torch.int64))
 
+    def kind(self, state: WindowState) -> int:
+        """As ``StreamingDecoder.kind``."""
+        return len(state.codes)
+
+    def decode_rows(
+        self, codes: Tensor, states: Sequence[WindowState], *, last: bool, noises: Noises
+    ) -> tuple[Tensor, list[WindowState]]:
+        """Give the sound of each window that is complete now; ``last`` adds nothing.
+
+        Args and returns are those of ``StreamingDecoder.decode_rows``; the samples are on the CPU.
+        """
+        one_by_one = [
+            self.decode(frames, state, last=last, noise=None if noises is None else noises[row])
+            for row, (frames, state) in enumerate(zip(codes, states, strict=True))
+        ]
+        return torch.stack([sound for sound, _ in one_by_one]), [state for _, state in one_by_one]
+
     def decode(
         self, codes: Tensor, state: WindowState, *, last: bool, noise: NoiseSource | None
     ) -> tuple[Tensor, WindowState]:
-        """Give the sound of each window that is complete now; ``last`` adds nothing.
-
-        Args and returns are those of ``StreamingDecoder.decode``; the samples are on the CPU.
-        """
+        """One utterance, as ``decode_rows`` does."""
         codes = torch.cat((state.codes, codes.cpu()))
         windows = max(0, len(codes) - WINDOW + 1)
         heard = [
