@@ -15,7 +15,6 @@ from walk_plugin_orpheus.ids import SpeechIds, read_speech_ids
 from walk_plugin_orpheus.snac_stream import BadCodec, KeyedNoise, StreamingDecoder, WindowDecoder, load_snac
 from walkserve_sdk import Batch, Checkpoint, Gives, Helping, LoadError
 
-
 MOST_FRAMES = 16
 """Of all rows of one call: what the last layers make of more does not stay in a processor's cache."""
 

@@ -199,7 +199,7 @@ class Upsample(Layer[tuple[int, Tensor | None]]):
 
 
 class Noise(Layer[tuple[int, ...]]):
-    """Normal noise, scaled by a linear map of the features; its state is the position each row has come to."""
+    """Normal noise, scaled by a linear map of the features; its state is how far each row has come."""
 
     initial = (0,)
 
@@ -249,7 +249,8 @@ class Chain(Layer[tuple[Any, ...]]):
         return x, tuple(after)
 
     def join(self, states: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        return tuple(layer.join(each) for layer, each in zip(self.layers, zip(*states, strict=True), strict=True))
+        by_layer = zip(*states, strict=True)
+        return tuple(layer.join(each) for layer, each in zip(self.layers, by_layer, strict=True))
 
     def part(self, state: tuple[Any, ...], row: int) -> tuple[Any, ...]:
         return tuple(layer.part(each, row) for layer, each in zip(self.layers, state, strict=True))
@@ -280,7 +281,8 @@ class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
         return waiting[:, :ready] + y, (inner, waiting[:, ready:])
 
     def join(self, states: Sequence[tuple[tuple[Any, ...], Tensor]]) -> tuple[tuple[Any, ...], Tensor]:
-        return self._branch.join([inner for inner, _ in states]), torch.cat([waiting for _, waiting in states])
+        inners, waiting = zip(*states, strict=True)
+        return self._branch.join(inners), torch.cat(waiting)
 
     def part(self, state: tuple[tuple[Any, ...], Tensor], row: int) -> tuple[tuple[Any, ...], Tensor]:
         inner, waiting = state
