@@ -134,6 +134,20 @@ def test_the_cut_into_helpings_does_not_show(count: int, sizes: list[int], seed:
         assert worst(cut, whole(frames, noise, by)) < tolerance
 
 
+@pytest.mark.parametrize("sizes", [[1] * 24, [3] * 8, [5, 7, 12], [8, 0, 16]])
+def test_on_a_cpu_not_a_bit_of_the_cut_shows(sizes: list[int]):
+    frames = random_frames(24)
+    assert torch.equal(torch.cat([*pieces(frames, sizes, keyed())]), whole(frames, keyed()))
+
+
+def test_on_a_cpu_not_a_bit_of_a_neighbour_shows():
+    frames = torch.stack([random_frames(6, seed) for seed in range(5)])
+    noises = [keyed(seed) for seed in range(5)]
+    together, _ = decoder.decode_rows(frames, [decoder.initial()] * 5, last=True, noises=noises)
+    for row in range(5):
+        assert torch.equal(together[row], whole(frames[row], noises[row]))
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 25, 60])
 def test_frames_may_come_one_by_one(count: int):
     frames = random_frames(count)

@@ -107,36 +107,69 @@ class Mix(Stateless):
         return self._linear(x), None
 
 
-class Conv(Layer[Tensor]):
+class Conv(Layer[Tensor], ABC):
     """A same-padded convolution of stride 1; its state is as much of the input as the kernel spans."""
 
     def __init__(self, module: nn.Conv1d, where: str) -> None:
-        (kernel,), (dilation,) = module.kernel_size, module.dilation
-        padding = int(module.padding[0])
-        self._span = (kernel - 1) * dilation
         _check_same_length(module, where)
-        # a second dimension of size 1: only so does torch take the channels where they are
-        self._weight = module.weight.detach()[:, :, None].contiguous(memory_format=torch.channels_last)
+        (kernel,), (self._dilation,) = module.kernel_size, module.dilation
+        self._span = (kernel - 1) * self._dilation
+        self._weight = module.weight.detach()
         self._bias = None if module.bias is None else module.bias.detach()
-        self._dilation = dilation
-        self._groups = module.groups
-        self.lag = padding
-        self.initial = self._weight.new_zeros(1, padding, module.in_channels)
+        self.lag = int(module.padding[0])
+        self.initial = self._weight.new_zeros(1, self.lag, module.in_channels)
 
     def step(self, x: Tensor, state: Tensor, *, last: bool, noises: Noises) -> tuple[Tensor, Tensor]:
         x = torch.cat((state, x, self.initial.expand(len(x), -1, -1)) if last else (state, x), dim=1)
         ready = x.shape[1] - self._span
         if ready <= 0:
             return x.new_empty(len(x), 0, len(self._weight)), x
-        image = x.transpose(1, 2)[:, :, None]
-        y = F.conv2d(image, self._weight, self._bias, dilation=(1, self._dilation), groups=self._groups)
-        return y[:, :, 0].transpose(1, 2), x[:, ready:]
+        return self._convolve(x, ready), x[:, ready:]
+
+    @abstractmethod
+    def _convolve(self, x: Tensor, ready: int) -> Tensor:
+        """The ``ready`` outputs for ``ready + span`` inputs."""
 
     def join(self, states: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(states))
 
     def part(self, state: Tensor, row: int) -> Tensor:
         return state[row : row + 1].clone(memory_format=torch.contiguous_format)
+
+
+class Grouped(Conv):
+    """One by torch, in groups of channels; in the published codec a group is one channel."""
+
+    def __init__(self, module: nn.Conv1d, where: str) -> None:
+        super().__init__(module, where)
+        # a second dimension of size 1: only so does torch take the channels where they are
+        self._kernel = self._weight[:, :, None].contiguous(memory_format=torch.channels_last)
+        self._groups = module.groups
+
+    def _convolve(self, x: Tensor, ready: int) -> Tensor:
+        image = x.transpose(1, 2)[:, :, None]
+        y = F.conv2d(image, self._kernel, self._bias, dilation=(1, self._dilation), groups=self._groups)
+        return y[:, :, 0].transpose(1, 2)
+
+
+class Dense(Conv):
+    """One that mixes all channels: what each input adds to each output it touches, then the sums.
+
+    As one product, it gives a position the same bits in a piece of any length; torch's convolution does not.
+    """
+
+    def __init__(self, module: nn.Conv1d, where: str) -> None:
+        super().__init__(module, where)
+        outputs, inputs, self._taps = self._weight.shape
+        self._linear = PackedLinear(self._weight.permute(2, 0, 1).reshape(self._taps * outputs, inputs))
+
+    def _convolve(self, x: Tensor, ready: int) -> Tensor:
+        parts = self._linear(x).view(*x.shape[:2], self._taps, -1)
+        y = parts[:, :ready, 0]
+        for tap in range(1, self._taps):
+            start = tap * self._dilation
+            y = y + parts[:, start : start + ready, tap]
+        return y if self._bias is None else y + self._bias
 
 
 class Upsample(Layer[tuple[int, Tensor | None]]):
@@ -291,10 +324,12 @@ class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
 
 def convolution(module: nn.Conv1d, where: str) -> Layer[Any]:
     """The layer for a convolution."""
-    if module.kernel_size == (1,) and module.groups == 1:
+    if module.groups > 1:
+        return Grouped(module, where)
+    if module.kernel_size == (1,):
         _check_same_length(module, where)
         return Mix(module)
-    return Conv(module, where)
+    return Dense(module, where)
 
 
 def _check_same_length(module: nn.Conv1d, where: str) -> None:

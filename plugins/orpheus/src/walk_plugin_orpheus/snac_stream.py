@@ -98,7 +98,7 @@ class StreamingDecoder:
         steps = len(CODEBOOK_SLOTS[-1])
         if strides != tuple(steps // len(slots) for slots in CODEBOOK_SLOTS):
             raise BadCodec(f"vq_strides are {list(strides)}; frames of Orpheus are for [4, 2, 1]")
-        self._quantizer = snac.quantizer
+        self._latents_of = [_table(quantizer) for quantizer in snac.quantizer.quantizers]
         self._codebook_size: int = snac.codebook_size
         self._device = next(snac.quantizer.parameters()).device
         self._chain = Chain(_streamed(snac.decoder.model, "decoder.model", count()))
@@ -174,11 +174,13 @@ class StreamingDecoder:
 
     def _latents(self, codes: Tensor) -> Tensor:
         rows, count, _ = codes.shape
-        if count == 0:
-            weight: Tensor = self._quantizer.quantizers[0].out_proj.weight
-            return weight.new_empty(rows, 0, weight.shape[0])
-        latents: Tensor = self._quantizer.from_codes(frames_to_codes(codes.to(self._device)))
-        return latents.transpose(1, 2).contiguous()
+        steps = len(CODEBOOK_SLOTS[-1])
+        finest = self._latents_of[-1]
+        latents = finest.new_zeros(rows, count * steps, finest.shape[1])
+        by_codebook = zip(self._latents_of, CODEBOOK_SLOTS, frames_to_codes(codes), strict=True)
+        for table, slots, some in by_codebook:
+            latents += table[some.to(self._device)].repeat_interleave(steps // len(slots), dim=1)
+        return latents
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,13 @@ class WindowDecoder:
             noise = ShiftedNoise(noise, tuple(before * rate for rate in self._whole.noise_rates))
         samples, _ = self._whole.decode(codes, self._whole.initial(), last=True, noise=noise)
         return samples[self._whole.frame_samples :][: self._whole.frame_samples].cpu()
+
+
+@torch.no_grad()
+def _table(quantizer: nn.Module) -> Tensor:
+    """(codebook_size, channels): what each code adds to a latent, so that no code is projected twice."""
+    projected: Tensor = quantizer.out_proj(quantizer.codebook.weight.t()[None])
+    return projected[0].t().contiguous()
 
 
 def _check_codes(codes: Tensor, codebook_size: int) -> None:
