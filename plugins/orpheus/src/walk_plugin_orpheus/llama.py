@@ -28,6 +28,12 @@ class Weights(nn.Module):
         super().__init__()
         self.model = LlamaModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._is_tied = config.tie_word_embeddings
+
+    @property
+    def head(self) -> Tensor:
+        """(vocabulary, hidden_size): the embedding itself, where they are tied."""
+        return self.model.embed_tokens.weight if self._is_tied else self.lm_head.weight
 
 
 class Head:
@@ -73,17 +79,16 @@ class OrpheusLM:
     """Llama 3.2 (3B in the published checkpoint) over text and speech tokens."""
 
     def __init__(self, weights: Weights, config: LlamaConfig, ids: SpeechIds) -> None:
-        self.trunk = weights.model
-        pack_linears(weights.model.layers)
-        tied = weights.model.embed_tokens.weight if config.tie_word_embeddings else None
-        self.head = Head(weights.lm_head.weight if tied is None else tied, ids)
+        self._trunk = weights.model
+        pack_linears(self._trunk.layers)
+        self.head = Head(weights.head, ids)
+        self.ids = ids
         self.kv_shape = KVShape(
             layers=config.num_hidden_layers,
             kv_heads=config.num_key_value_heads,
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             context=config.max_position_embeddings,
         )
-        self.stop = {ids.end: "stop"}
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> OrpheusLM:
@@ -111,19 +116,25 @@ class OrpheusLM:
     def next(self, batch: Batch) -> Gives:
         """Read what came last (the prompt, or the token just written) and write the next token."""
         hidden = batch.last(self.hidden(batch.cat("ids"), batch.cache))
+        stop = {self.ids.end: "stop"}
         slots = [
             turn % SLOTS if options.constrain else None
             for options, turn in zip(batch.options, batch.turn, strict=True)
         ]
         if slots.count(None) == len(slots):
-            return {"ids": batch.sample(self.head.whole(hidden), stop=self.stop, seen="ids")}
+            return {"ids": batch.sample(self.head.whole(hidden), stop=stop, seen="ids")}
         logits, allow = self.head.by_slot(hidden, slots)
-        return {"ids": batch.sample(logits, stop=self.stop, seen="ids", allow=allow)}
+        return {"ids": batch.sample(logits, stop=stop, seen="ids", allow=allow)}
 
     def hidden(self, ids: Tensor, cache: CacheView) -> Tensor:
-        """The last layer's output, normalised: (tokens,) -> (tokens, hidden_size)."""
-        hidden = self.trunk.embed_tokens(ids)[None]
-        rotation = self.trunk.rotary_emb(hidden, cache.positions[None])
-        for layer in self.trunk.layers:
-            hidden = layer(hidden, position_embeddings=rotation, paged=cache)
-        return self.trunk.norm(hidden)[0]
+        """As ``hidden_states``."""
+        return hidden_states(self._trunk, ids, cache)
+
+
+def hidden_states(trunk: LlamaModel, ids: Tensor, cache: CacheView) -> Tensor:
+    """The last layer's output, normalised: (tokens,) -> (tokens, hidden_size)."""
+    hidden = trunk.embed_tokens(ids)[None]
+    rotation = trunk.rotary_emb(hidden, cache.positions[None])
+    for layer in trunk.layers:
+        hidden = layer(hidden, position_embeddings=rotation, paged=cache)
+    return trunk.norm(hidden)[0]
