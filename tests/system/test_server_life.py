@@ -48,8 +48,8 @@ def test_the_server_tells_what_runs_where(toy_server):
     (model,) = state["models"]
     workers = {worker["name"]: worker for worker in model["workers"]}
     assert set(workers) == {"orpheus-toy.host", "orpheus-toy.rank0"}
-    assert set(workers["orpheus-toy.host"]["components"]) == {"tokenizer"}
-    assert set(workers["orpheus-toy.rank0"]["components"]) == {"llama", "snac"}
+    assert set(workers["orpheus-toy.host"]["components"]) == {"tokenizer", "snac"}
+    assert set(workers["orpheus-toy.rank0"]["components"]) == {"llama"}
     pids = {state["http_pid"], state["conductor_pid"], *(worker["pid"] for worker in workers.values())}
     assert len(pids) == 4
     assert all(Path(f"/proc/{pid}").exists() for pid in pids)

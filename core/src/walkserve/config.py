@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from msgspec import Struct
@@ -71,6 +72,11 @@ def rank_number(worker: str) -> int | None:
     """Of a worker's name: ``orpheus.rank1`` is rank 1, ``orpheus.host`` has no number."""
     rank = worker.rpartition(".")[2]
     return int(rank.removeprefix("rank")) if rank.startswith("rank") else None
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: in a container or under ``taskset`` fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_threads(cores: int, workers: int) -> int:

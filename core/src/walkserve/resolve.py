@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -82,7 +83,7 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         lower_model(family)
     placement.check({name.served: name.family for name in names}, find_models().names)
     ranks = [
-        place(name.served, family, placement.entries(name.served, name.family))
+        place(name.served, family, placement.entries(name.served, name.family), on_cpu=_is_cpu(device))
         for name, family in zip(names, families, strict=True)
     ]
     for name, workers in zip(names, ranks, strict=True):
@@ -112,6 +113,17 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         )
         for name, checkpoint, workers in zip(names, checkpoints, ranks, strict=True)
     )
+
+
+def _is_cpu(device: str) -> bool:
+    """Whether ``device`` is the CPU, asked without torch: no GPU is seen without its driver's library."""
+    if device != "auto":
+        return device == "cpu"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from walkserve import Engine
+from walkserve.worker.loop import WorkerLoop
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
@@ -24,10 +25,8 @@ class Tap:
         self.tokens_at_first_sound: dict[int, int] = {}
         self.batches: list[int] = []
         self._heard = threading.Condition()
-        worker = next(worker for worker in engine.workers if worker.name.endswith("rank0"))
-        assert worker.loop is not None
-        state, runner = worker.loop.state, worker.loop.engine
-        push, emit, submit = state.push, state.emit, runner.submit
+        writer, speaker = (_loop(engine, component) for component in ("llama", "snac"))
+        push, emit, submit = writer.state.push, speaker.state.emit, writer.engine.submit
 
         def heard_push(run, stream, value):
             with self._heard:
@@ -45,7 +44,7 @@ class Tap:
                 self.batches.append(len(rows))
             return submit(key, rows)
 
-        state.push, state.emit, runner.submit = heard_push, heard_emit, heard_submit
+        writer.state.push, speaker.state.emit, writer.engine.submit = heard_push, heard_emit, heard_submit
 
     def clear(self) -> None:
         self.tokens.clear()
@@ -61,6 +60,14 @@ class Tap:
     def last(self) -> list[int]:
         """The tokens of the newest request."""
         return self.tokens[max(self.tokens)]
+
+
+def _loop(engine: Engine, component: str) -> WorkerLoop:
+    """Of the worker that holds a component."""
+    name = engine.config.ranks[component]
+    loop = next(worker.loop for worker in engine.workers if worker.name == name)
+    assert loop is not None
+    return loop
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ def silent(snac: SNAC) -> SNAC:
 
 def package_says(snac: SNAC, frames: Tensor) -> Tensor:
     """What the package's own decode says, without noise."""
-    return silent(snac).decode(frames_to_codes(frames)).detach().reshape(-1)
+    return silent(snac).decode(frames_to_codes(frames[None])).detach().reshape(-1)
 
 
 # What it says
@@ -132,6 +132,20 @@ def test_the_cut_into_helpings_does_not_show(count: int, sizes: list[int], seed:
     for by, tolerance in [(decoder, ROUNDING_WITH_NOISE if with_noise else ROUNDING), (exact_decoder, 1e-7)]:
         cut = torch.cat([*pieces(frames, sizes, noise, by)])
         assert worst(cut, whole(frames, noise, by)) < tolerance
+
+
+@pytest.mark.parametrize("sizes", [[1] * 24, [3] * 8, [5, 7, 12], [8, 0, 16]])
+def test_on_a_cpu_not_a_bit_of_the_cut_shows(sizes: list[int]):
+    frames = random_frames(24)
+    assert torch.equal(torch.cat([*pieces(frames, sizes, keyed())]), whole(frames, keyed()))
+
+
+def test_on_a_cpu_not_a_bit_of_a_neighbour_shows():
+    frames = torch.stack([random_frames(6, seed) for seed in range(5)])
+    noises = [keyed(seed) for seed in range(5)]
+    together, _ = decoder.decode_rows(frames, [decoder.initial()] * 5, last=True, noises=noises)
+    for row in range(5):
+        assert torch.equal(together[row], whole(frames[row], noises[row]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 25, 60])
@@ -192,7 +206,7 @@ def test_no_sample_could_have_left_earlier(heard: int):
     """
     ready = decoder.samples_after(heard)
     snac = silent(load_snac(GOLDEN / "snac", dtype=torch.float64))
-    latents = snac.quantizer.from_codes(frames_to_codes(random_frames(heard + 3))).requires_grad_()
+    latents = snac.quantizer.from_codes(frames_to_codes(random_frames(heard + 3)[None])).requires_grad_()
     sound = snac.decoder(latents).reshape(-1)
     steps = latents.shape[-1] // (heard + 3)
     for sample, is_final in [(0, True), (ready - 1, True), (ready, False)]:
@@ -227,6 +241,49 @@ def test_utterances_do_not_hear_each_other():
             sounds[who].append(sound)
     assert worst(torch.cat(sounds[0]), whole(mine, keyed(0))) < ROUNDING_WITH_NOISE
     assert worst(torch.cat(sounds[1]), whole(yours, keyed(1))) < ROUNDING_WITH_NOISE
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    heard=st.lists(st.integers(0, 9), min_size=2, max_size=5),
+    more=st.integers(0, 3),
+    last=st.booleans(),
+    with_noise=st.booleans(),
+)
+def test_utterances_of_one_kind_are_decoded_together_as_they_are_alone(
+    heard: list[int], more: int, last: bool, with_noise: bool
+):
+    codes = torch.stack([random_frames(more, seed=20 + row) for row in range(len(heard))])
+    states = []
+    for row, count in enumerate(heard):
+        noise = keyed(row) if with_noise else None
+        before = random_frames(count, seed=row)
+        states.append(exact_decoder.decode(before, exact_decoder.initial(), last=False, noise=noise)[1])
+    kinds = [exact_decoder.kind(state) for state in states]
+    for kind in set(kinds):
+        rows = [row for row in range(len(heard)) if kinds[row] == kind]
+        sounds, after = exact_decoder.decode_rows(
+            codes[rows],
+            [states[row] for row in rows],
+            last=last,
+            noises=[keyed(row) for row in rows] if with_noise else None,
+        )
+        for row, sound, state in zip(rows, sounds, after, strict=True):
+            noise = keyed(row) if with_noise else None
+            alone, expected = exact_decoder.decode(codes[row], states[row], last=last, noise=noise)
+            assert worst(sound, alone) < 1e-7
+            assert (state.frames, state.ended) == (expected.frames, expected.ended)
+            pairs = zip(tensors(state), tensors(expected), strict=True)
+            assert all(torch.allclose(one, other, atol=1e-7) for one, other in pairs)
+
+
+def test_a_row_keeps_nothing_of_its_neighbours_alive():
+    frames = torch.stack([random_frames(5, seed) for seed in range(4)])
+    _, rows = decoder.decode_rows(frames, [decoder.initial()] * 4, last=False, noises=None)
+    _, alone = decoder.decode(frames[0], decoder.initial(), last=False, noise=None)
+    assert [each.untyped_storage().nbytes() for each in tensors(rows[0])] == [
+        each.untyped_storage().nbytes() for each in tensors(alone)
+    ]
 
 
 def test_a_state_does_not_grow():

@@ -129,7 +129,7 @@ class Batch(Protocol):
 
     def sample(
         self,
-        logits: torch.Tensor,
+        logits: torch.Tensor | Sequence[torch.Tensor],
         *,
         params: str = "sampling",
         stop: Mapping[int, str] | None = None,
@@ -139,7 +139,9 @@ class Batch(Protocol):
         """Draw one id per row, keyed by the request's seed, track, Walk and turn, never by the batch.
 
         Args:
-            logits: (rows, vocabulary), what ``last`` gave through the head; padding is ignored.
+            logits: (rows, vocabulary), what ``last`` gave through the head; padding is ignored. Or each row's
+                own: (vocabulary,), or of a row with ``allow`` the logits of these ids alone, so that a head
+                need not compute what cannot be drawn.
             params: The field of ``Options`` with this component's ``SamplingParams``.
             stop: Ids that stop their row, with the reason.
             seen: The taken value whose ids the repetition penalty counts, over all turns of this branch.

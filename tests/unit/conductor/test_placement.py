@@ -15,6 +15,7 @@ from walkserve_sdk import (
     Model,
     Node,
     Output,
+    PagedKV,
     Stream,
     Text,
     WalkGraph,
@@ -59,6 +60,44 @@ def test_by_default_a_family_has_one_host_worker_and_one_rank() -> None:
         "head": "speaker-toy.rank0",
         "codec": "speaker-toy.rank0",
     }
+
+
+def test_on_a_cpu_what_shares_no_graph_with_rank_0_works_beside_it_on_the_host() -> None:
+    assert place("speaker", Speaker, on_cpu=True) == {
+        "reader": "speaker.host",
+        "trunk": "speaker.rank0",
+        "head": "speaker.rank0",
+        "codec": "speaker.host",
+    }
+
+
+def test_what_has_a_cache_stays_on_rank_0_with_all_that_its_graphs_call() -> None:
+    class Talker(Model):
+        ear = Component("nowhere:Ear")
+        mouth = Component("nowhere:Mouth", kv=PagedKV())
+        lips = Component("nowhere:Lips")
+        eye = Component("nowhere:Eye")
+        words = Output(Text())
+        hear = WalkGraph(Node(ear, "run", takes="text", gives="heard"))
+        see = WalkGraph(Node(eye, "run", takes="text", gives="seen"))
+        talk = WalkGraph(
+            Node(mouth, "run", takes="heard", gives="word"),
+            Node(lips, "move", takes="word", gives="said", to=words),
+        )
+
+        @track
+        def talking(self, request: Any, prepared: Any) -> Any:
+            heard = yield self.hear(text=request.one("text"))
+            yield self.see(text=request.one("text"))
+            yield self.talk(heard=heard["heard"])
+
+    workers = place("talker", Talker, on_cpu=True)
+    assert {name for name, worker in workers.items() if worker.endswith("host")} == {"eye"}
+
+
+def test_a_placement_file_is_obeyed_on_a_cpu_as_well() -> None:
+    entries = [Placed("trunk", 1, "")]
+    assert place("speaker", Speaker, entries, on_cpu=True) == place("speaker", Speaker, entries)
 
 
 def test_components_are_on_the_ranks_they_are_placed_on() -> None:

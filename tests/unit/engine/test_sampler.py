@@ -234,6 +234,29 @@ def test_a_row_that_may_choose_freely_does_not_notice_one_that_may_not():
     assert mixed[1] in (5, 9)
 
 
+def test_the_logits_of_what_is_allowed_are_enough():
+    logits = logits_of(3, rows=2 * len(ROWS))
+    ids = torch.arange(3, VOCABULARY, 2)
+    for uniform in (0.0, 0.3, 0.9):
+        rows = [with_uniform(row, uniform) for row in ROWS.values()]
+        rows = rows + [replace(row, allowed=ids) for row in rows]
+        own = [some if row.allowed is None else some[ids] for some, row in zip(logits, rows, strict=True)]
+        assert sample(own, rows) == sample(logits, rows)
+        assert all(
+            kept(some, row) == kept(logits[i], row)
+            for i, (some, row) in enumerate(zip(own, rows, strict=True))
+        )
+
+
+def test_a_bad_row_is_named_by_its_place_among_all():
+    logits = list(logits_of(8, rows=4))
+    logits[3] = logits[3][:10] * torch.nan
+    row = SampleRow(top_p=0.5)
+    with pytest.raises(BadLogits) as raised:
+        sample(logits, [row, row, row, replace(row, allowed=torch.arange(10))])
+    assert raised.value.rows == [3]
+
+
 def test_a_flat_row_is_settled_by_more_candidates_or_by_all():
     for vocabulary in (5_000, 40_007):
         flat = torch.linspace(0, 1e-3, vocabulary)[None]

@@ -11,7 +11,7 @@ from walkserve import messages as m
 from walkserve.conductor.process import ADDRESS as CONDUCTOR
 from walkserve.conductor.process import conduct, served_models
 from walkserve.conductor.state import ConductorState
-from walkserve.config import ModelConfig, worker_threads
+from walkserve.config import ModelConfig, usable_cores, worker_threads
 from walkserve.transport.local import LocalCarrier, LocalMailbox, LocalSwitchboard
 from walkserve.worker.assemble import Worker
 
@@ -43,7 +43,7 @@ class Threads:
         self._broke = broke
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
-        threads = worker_threads(os.cpu_count() or 1, len(config.workers))
+        threads = worker_threads(usable_cores(), len(config.workers))
         for name in config.workers:
             address = f"{name}.0"
             mailbox, carrier = LocalMailbox(address, board), LocalCarrier(address, board)

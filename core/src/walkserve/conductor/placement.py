@@ -74,11 +74,16 @@ def worker_prefix(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
 
-def place(name: str, family: type[Model], entries: Sequence[Placed] = ()) -> dict[str, str]:
+def place(
+    name: str, family: type[Model], entries: Sequence[Placed] = (), *, on_cpu: bool = False
+) -> dict[str, str]:
     """Component -> name of the worker that holds it.
 
     CPU components are on the host worker. The others are on the rank they are placed on; those that no
     entry names are on the lowest rank that one does, or on rank 0.
+
+    Where the ranks are a CPU as well, and no entry says otherwise, the host worker also takes what can work
+    beside rank 0, a codec for instance: two processes do more than one.
 
     All components of one graph must be on one worker: this is where that rule is.
 
@@ -109,13 +114,26 @@ def place(name: str, family: type[Model], entries: Sequence[Placed] = ()) -> dic
         chosen[entry.component] = entry
     lowest = min((entry.rank for entry in entries), default=0)
     ranks = {component: entry.rank for component, entry in chosen.items()}
+    on_host = {each for each, component in components.items() if component.device == "cpu"}
+    if on_cpu and not entries:
+        on_host |= _beside_rank_0(family)
     prefix = worker_prefix(name)
     workers = {
-        each: f"{prefix}.host" if component.device == "cpu" else f"{prefix}.rank{ranks.get(each, lowest)}"
-        for each, component in components.items()
+        each: f"{prefix}.host" if each in on_host else f"{prefix}.rank{ranks.get(each, lowest)}"
+        for each in components
     }
     _check_graphs(family, chosen, workers)
     return workers
+
+
+def _beside_rank_0(family: type[Model]) -> set[str]:
+    """Components of a device that share no graph with the first of them, nor with one that has a cache."""
+    device = {name: one for name, one in family.spec.components.items() if one.device != "cpu"}
+    kept = set(list(device)[:1]) | {name for name, one in device.items() if one.kv is not None}
+    graphs = [{node.component.name for node in graph.nodes()} for graph in family.spec.graphs.values()]
+    while joined := set().union(*(graph for graph in graphs if graph & kept)) - kept:
+        kept |= joined
+    return set(device) - kept
 
 
 def _check_graphs(family: type[Model], chosen: Mapping[str, Placed], workers: Mapping[str, str]) -> None:

@@ -132,7 +132,7 @@ class TorchBatch:
 
     def sample(
         self,
-        logits: Tensor,
+        logits: Tensor | Sequence[Tensor],
         *,
         params: str = "sampling",
         stop: Mapping[int, str] | None = None,
@@ -146,7 +146,7 @@ class TorchBatch:
         allowed = allow if allow is not None else [None] * self.size
         asked = [self._sample_row(index, params, seen, draw, allowed[index]) for index in ready]
         if len(ready) < len(logits):
-            logits = logits[torch.tensor(ready, dtype=torch.int64, device=logits.device)]
+            logits = _picked(logits, ready)
         drawn: list[Any] = [None] * self.size  # pieces of a split row draw nothing
         for index, token in zip(ready, sample(logits, asked) if ready else [], strict=True):
             drawn[index] = token
@@ -223,3 +223,9 @@ class TorchBatch:
                     f"{self._held.name}: it must give {sorted(names)}, but returned {shown(there)}"
                 )
         return given
+
+
+def _picked(logits: Tensor | Sequence[Tensor], rows: list[int]) -> Tensor | Sequence[Tensor]:
+    if isinstance(logits, Tensor):
+        return logits[torch.tensor(rows, dtype=torch.int64, device=logits.device)]
+    return [logits[row] for row in rows]

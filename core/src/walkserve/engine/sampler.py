@@ -7,13 +7,15 @@ brings (``random.uniform``), so there is no generator.
 The vocabulary is not sorted. A row that filters looks at its best 1,024 tokens
 first, then at 16,384; only if these do not settle what is kept is the whole row
 sorted. A row that does not filter walks the distribution in the order of ids.
+A row that may choose among some ids only has these for its vocabulary: the others
+cost nothing, and their logits need not even be there.
 
 Whatever rounds (exponentials and sums) is computed row by row, so a row's token is
 the same in any batch; only what selects (top-k, argmax) is done for all rows at once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,22 +81,26 @@ class _Kept:
     weights: Tensor  # (kept,) or (vocabulary,)
 
 
-def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[int]:
+def sample(logits: Tensor | Sequence[Tensor], rows: Sequence[SampleRow]) -> list[int]:
     """Choose one token per row.
 
     Args:
-        logits: (rows, vocabulary), any floating dtype; not changed.
+        logits: (rows, vocabulary), any floating dtype; not changed. Or each row's own, (vocabulary,) or, of
+            a row with ``allowed``, the logits of these alone.
         rows: How each row samples.
 
     Raises:
         BadLogits: Names the rows with NaN, infinity or nothing allowed.
     """
-    scores = _scores(logits, rows)
-    free = [i for i, row in enumerate(rows) if row.allowed is None]
-    chosen = dict(zip(free, _choose(_pick(scores, free), [rows[i] for i in free]), strict=True))
-    for i, row in enumerate(rows):
-        if row.allowed is not None:  # a vocabulary of its own: what is not in it costs nothing
-            chosen[i] = int(row.allowed[_choose(_allowed(scores, i, row.allowed), [row])[0]])
+    chosen: dict[int, int] = {}
+    for members, some in _alike(logits, rows):
+        among = [rows[i] for i in members]
+        try:
+            places = _choose(_scores(some, among), among)
+        except BadLogits as bad:
+            raise BadLogits([members[i] for i in bad.rows]) from None
+        for i, row, place in zip(members, among, places, strict=True):
+            chosen[i] = place if row.allowed is None else int(row.allowed[place])
     return [chosen[i] for i in range(len(rows))]
 
 
@@ -102,20 +108,46 @@ def kept(logits: Tensor, row: SampleRow) -> list[int]:
     """List the ids that ``sample`` would draw from, sorted.
 
     Args:
-        logits: (vocabulary,).
+        logits: (vocabulary,), or those of ``row.allowed`` alone.
 
     Raises:
         BadLogits: As ``sample``.
     """
-    scores = _scores(logits[None], [row])
-    if row.allowed is not None:
-        scores = _allowed(scores, 0, row.allowed)
+    scores = _scores(_of_allowed(logits, row)[None], [row])
     if row.is_greedy:
         ids = scores[0].argmax()[None]
     else:
         found = _kept_of(scores, [row])[0]
         ids = scores[0].isfinite().nonzero()[:, 0] if found.ids is None else found.ids.sort().values
     return [int(i) for i in (ids if row.allowed is None else row.allowed[ids]).tolist()]
+
+
+def _alike(
+    logits: Tensor | Sequence[Tensor], rows: Sequence[SampleRow]
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Rows that choose among equally many tokens: which they are, and their logits, (members, tokens)."""
+    if len(logits) != len(rows) or (isinstance(logits, Tensor) and logits.dim() != 2):
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else len(logits)
+        raise ValueError(f"logits of shape {shape} for {len(rows)} rows")
+    if isinstance(logits, Tensor) and all(row.allowed is None for row in rows):
+        yield list(range(len(rows))), logits
+        return
+    own = [_of_allowed(some, row) for some, row in zip(logits, rows, strict=True)]
+    empty = [i for i, some in enumerate(own) if not len(some)]
+    if empty:
+        raise BadLogits(empty)
+    by_size: dict[int, list[int]] = {}
+    for i, some in enumerate(own):
+        by_size.setdefault(len(some), []).append(i)
+    for members in by_size.values():
+        yield members, torch.stack([own[i] for i in members])
+
+
+def _of_allowed(logits: Tensor, row: SampleRow) -> Tensor:
+    """One row's logits of what it may choose."""
+    if row.allowed is None or len(row.allowed) == len(logits):
+        return logits
+    return logits[row.allowed]
 
 
 def _choose(scores: Tensor, rows: Sequence[SampleRow]) -> list[int]:
@@ -129,14 +161,12 @@ def _choose(scores: Tensor, rows: Sequence[SampleRow]) -> list[int]:
 
 def _scores(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
     """Penalise, in float32."""
-    if logits.dim() != 2 or len(logits) != len(rows):
-        raise ValueError(f"logits of shape {tuple(logits.shape)} for {len(rows)} rows")
     best = logits.amax(dim=1)
     _refuse(~(best < torch.inf))  # a NaN is not less, and amax passes it on
     _refuse(best.isinf())
     scores = logits.float()
     penalised = [
-        (i, row.seen, row.repetition_penalty)
+        (i, _places(row.seen, row.allowed), row.repetition_penalty)
         for i, row in enumerate(rows)
         if row.repetition_penalty != 1 and row.seen is not None
     ]
@@ -151,12 +181,12 @@ def _scores(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
     return scores
 
 
-def _allowed(scores: Tensor, row: int, ids: Tensor) -> Tensor:
-    """(1, allowed), the scores of what a row may choose."""
-    some = scores[row, ids]
-    if not len(some) or bool(some.amax().isinf()):
-        raise BadLogits([row])
-    return some[None]
+def _places(ids: Tensor, allowed: Tensor | None) -> Tensor:
+    """Where ids stand among the allowed ones; those that do not are left out."""
+    if allowed is None:
+        return ids
+    places = torch.searchsorted(allowed, ids).clamp_(max=len(allowed) - 1)
+    return places[allowed[places] == ids]
 
 
 def _refuse(bad: Tensor) -> None:
@@ -179,7 +209,10 @@ def _kept_of(scores: Tensor, rows: Sequence[SampleRow]) -> dict[int, _Kept]:
             found[i] = _Kept(None, _weights(scores[i], row))
     if filtered:
         best = _pick(scores, filtered).topk(min(_CANDIDATES[0], scores.shape[1]))
-        for i, values, ids in zip(filtered, best.values, best.indices, strict=True):
+        has_equals = (best.values[:, 1:] == best.values[:, :-1]).any(dim=1).tolist()
+        for i, values, ids, equals in zip(filtered, best.values, best.indices, has_equals, strict=True):
+            if equals:
+                values, ids = _in_order(values, ids)
             found[i] = _filtered(scores[i], rows[i], values, ids)
     return found
 
@@ -195,12 +228,11 @@ def _filtered(scores: Tensor, row: SampleRow, values: Tensor, ids: Tensor) -> _K
     Args:
         scores: (vocabulary,)
         values: (candidates,) the best of ``scores``, in descending order.
-        ids: (candidates,) theirs; equals in any order.
+        ids: (candidates,) theirs, equals by id.
     """
     mass = None  # of the whole row; top-k has its own, that of what it leaves
     if row.top_p < 1 and not row.top_k:
         mass = float(_weights(scores, row).sum(dtype=torch.float64))
-    values, ids = _in_order(values, ids)
     for more in (*_CANDIDATES[1:], len(scores)):
         found = _settled(scores, row, values, ids, mass)
         if found is not None:

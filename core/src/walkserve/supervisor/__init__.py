@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 
 import msgspec
 import uvloop
 
-from walkserve.config import ModelConfig, ServerConfig, worker_threads
+from walkserve.config import ModelConfig, ServerConfig, usable_cores, worker_threads
 from walkserve.errors import SettingError
 from walkserve.http.run import bind
 from walkserve.plugins import load_model
@@ -31,7 +30,7 @@ def serve(models: tuple[ModelConfig, ...], *, host: str, port: int, log_level: s
             models=models,
             run_folder=str(folder),
             log_level=log_level,
-            threads=worker_threads(os.cpu_count() or 1, len(workers)),
+            threads=worker_threads(usable_cores(), len(workers)),
         )
         path = folder / "config.json"
         path.write_bytes(msgspec.json.encode(config))

@@ -12,7 +12,7 @@ pieces does not show. The authors' decoder instead takes four frames for each ne
 (``WindowDecoder``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -23,7 +23,17 @@ from snac.layers import DecoderBlock, NoiseBlock, ResidualUnit, Snake1d
 from torch import Tensor, nn
 
 from walk_plugin_orpheus.frames import CODEBOOK_SLOTS, SLOTS
-from walk_plugin_orpheus.snac_layers import Chain, Conv, Layer, Noise, Pointwise, Residual, Snake, Upsample
+from walk_plugin_orpheus.snac_layers import (
+    Chain,
+    Layer,
+    Noise,
+    Noises,
+    Pointwise,
+    Residual,
+    Snake,
+    Upsample,
+    convolution,
+)
 from walk_plugin_orpheus.snac_load import BadCodec, load_snac
 from walk_plugin_orpheus.snac_noise import KeyedNoise, NoiseSource, ShiftedNoise
 
@@ -47,12 +57,12 @@ def frames_to_codes(frames: Tensor) -> list[Tensor]:
     """Lay frames out as SNAC's codebooks take them.
 
     Args:
-        frames: ``(frames, 7)`` codes in slot order.
+        frames: ``(rows, frames, 7)`` codes in slot order.
 
     Returns:
-        For each codebook ``(1, frames * codes per frame)``: one, two and four codes per frame.
+        For each codebook ``(rows, frames * codes per frame)``: one, two and four codes per frame.
     """
-    return [frames[:, slots].reshape(1, -1) for slots in CODEBOOK_SLOTS]
+    return [frames[..., slots].flatten(1) for slots in CODEBOOK_SLOTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ class StreamingDecoder:
         steps = len(CODEBOOK_SLOTS[-1])
         if strides != tuple(steps // len(slots) for slots in CODEBOOK_SLOTS):
             raise BadCodec(f"vq_strides are {list(strides)}; frames of Orpheus are for [4, 2, 1]")
-        self._quantizer = snac.quantizer
+        self._latents_of = [_table(quantizer) for quantizer in snac.quantizer.quantizers]
         self._codebook_size: int = snac.codebook_size
         self._device = next(snac.quantizer.parameters()).device
         self._chain = Chain(_streamed(snac.decoder.model, "decoder.model", count()))
@@ -105,40 +115,71 @@ class StreamingDecoder:
         """How many samples have left after ``frames`` frames, of an utterance not yet closed."""
         return max(0, frames * self.frame_samples - self.lag_samples)
 
-    @torch.no_grad()
+    def kind(self, state: DecoderState) -> int:
+        """States of one kind have the same shapes, so that their utterances can be decoded as rows together.
+
+        A layer that has given something holds as much as its kernel spans, from then on; before, as much as
+        it has heard.
+        """
+        return -1 if self.samples_after(state.frames) else state.frames
+
     def decode(
         self, codes: Tensor, state: DecoderState, *, last: bool, noise: NoiseSource | None
     ) -> tuple[Tensor, DecoderState]:
-        """Decode the next frames and give every sample that is final now.
+        """Decode the next frames of one utterance, as ``decode_rows`` does.
 
         Args:
-            codes: ``(frames, 7)`` int64 in slot order, ``0 <= code < codebook_size``; zero frames are fine.
-            state: ``initial()``, or the state that the frames before led to. It stays valid.
-            last: No more frames follow: the rest of the sound comes out.
-            noise: Where the noise blocks take their numbers from; without, they add nothing.
+            codes: ``(frames, 7)``.
 
         Returns:
-            ``(samples,)`` float32 in [-1, 1] on the codec's device, and the state after them.
+            ``(samples,)``, and the state after them.
+        """
+        noises = None if noise is None else [noise]
+        sound, (after,) = self.decode_rows(codes[None], [state], last=last, noises=noises)
+        return sound[0], after
+
+    @torch.no_grad()
+    def decode_rows(
+        self, codes: Tensor, states: Sequence[DecoderState], *, last: bool, noises: Noises
+    ) -> tuple[Tensor, list[DecoderState]]:
+        """Decode the next frames of some utterances and give every sample that is final now.
+
+        Args:
+            codes: ``(rows, frames, 7)`` int64 in slot order, ``0 <= code < codebook_size``; zero frames are
+                fine.
+            states: Of one ``kind``: each is ``initial()``, or the state that the row's frames before led to.
+                They stay valid.
+            last: No more frames follow: the rest of the sound comes out.
+            noises: Where each row's noise blocks take their numbers from; without, they add nothing.
+
+        Returns:
+            ``(rows, samples)`` float32 in [-1, 1] on the codec's device, and the states after them.
 
         Raises:
-            ValueError: If the codes are no frames of this codec or the utterance was closed before.
+            ValueError: If the codes are no frames of this codec or an utterance was closed before.
         """
         _check_codes(codes, self._codebook_size)
-        if state.ended:
+        if any(state.ended for state in states):
             raise ValueError("the utterance is closed: nothing follows last=True; begin at initial()")
-        frames = state.frames + len(codes)
-        layers = state.layers
-        sound = torch.empty(0, device=self._device)
-        if len(codes) or (last and frames):
-            latents = self._latents(codes)
-            sound, layers = self._chain.step(latents, layers, last=last, noise=noise)
-        return sound.reshape(-1).float(), DecoderState(frames=frames, ended=last, layers=layers)
+        rows, count, _ = codes.shape
+        layers = self._chain.join([state.layers for state in states])
+        sound = torch.empty(rows, 0, device=self._device)
+        if count or (last and any(state.frames for state in states)):
+            sound, layers = self._chain.step(self._latents(codes), layers, last=last, noises=noises)
+        after = [
+            DecoderState(state.frames + count, last, self._chain.part(layers, row))
+            for row, state in enumerate(states)
+        ]
+        return sound.reshape(rows, -1).float(), after
 
     def _latents(self, codes: Tensor) -> Tensor:
-        if len(codes) == 0:
-            weight: Tensor = self._quantizer.quantizers[0].out_proj.weight
-            return weight.new_empty(1, weight.shape[0], 0)
-        latents: Tensor = self._quantizer.from_codes(frames_to_codes(codes.to(self._device)))
+        rows, count, _ = codes.shape
+        steps = len(CODEBOOK_SLOTS[-1])
+        finest = self._latents_of[-1]
+        latents = finest.new_zeros(rows, count * steps, finest.shape[1])
+        by_codebook = zip(self._latents_of, CODEBOOK_SLOTS, frames_to_codes(codes), strict=True)
+        for table, slots, some in by_codebook:
+            latents += table[some.to(self._device)].repeat_interleave(steps // len(slots), dim=1)
         return latents
 
 
@@ -169,13 +210,27 @@ class WindowDecoder:
         """The state before the first frame."""
         return WindowState(before=0, codes=torch.empty(0, SLOTS, dtype=torch.int64))
 
+    def kind(self, state: WindowState) -> int:
+        """As ``StreamingDecoder.kind``."""
+        return len(state.codes)
+
+    def decode_rows(
+        self, codes: Tensor, states: Sequence[WindowState], *, last: bool, noises: Noises
+    ) -> tuple[Tensor, list[WindowState]]:
+        """Give the sound of each window that is complete now; ``last`` adds nothing.
+
+        Args and returns are those of ``StreamingDecoder.decode_rows``; the samples are on the CPU.
+        """
+        one_by_one = [
+            self.decode(frames, state, last=last, noise=None if noises is None else noises[row])
+            for row, (frames, state) in enumerate(zip(codes, states, strict=True))
+        ]
+        return torch.stack([sound for sound, _ in one_by_one]), [state for _, state in one_by_one]
+
     def decode(
         self, codes: Tensor, state: WindowState, *, last: bool, noise: NoiseSource | None
     ) -> tuple[Tensor, WindowState]:
-        """Give the sound of each window that is complete now; ``last`` adds nothing.
-
-        Args and returns are those of ``StreamingDecoder.decode``; the samples are on the CPU.
-        """
+        """One utterance, as ``decode_rows`` does."""
         codes = torch.cat((state.codes, codes.cpu()))
         windows = max(0, len(codes) - WINDOW + 1)
         heard = [
@@ -191,10 +246,18 @@ class WindowDecoder:
         return samples[self._whole.frame_samples :][: self._whole.frame_samples].cpu()
 
 
+@torch.no_grad()
+def _table(quantizer: nn.Module) -> Tensor:
+    """(codebook_size, channels): what each code adds to a latent, so that no code is projected twice."""
+    projected: Tensor = quantizer.out_proj(quantizer.codebook.weight.t()[None])
+    return projected[0].t().contiguous()
+
+
 def _check_codes(codes: Tensor, codebook_size: int) -> None:
-    if codes.dim() != 2 or codes.shape[1] != SLOTS or codes.dtype != torch.int64:
-        raise ValueError(f"codes are (frames, {SLOTS}) of int64, not {tuple(codes.shape)} of {codes.dtype}")
-    if len(codes) == 0:
+    if codes.dim() != 3 or codes.shape[2] != SLOTS or codes.dtype != torch.int64:
+        shape = tuple(codes.shape)
+        raise ValueError(f"codes are (rows, frames, {SLOTS}) of int64, not {shape} of {codes.dtype}")
+    if codes.numel() == 0:
         return
     low, high = int(codes.min()), int(codes.max())
     if low < 0 or high >= codebook_size:
@@ -216,9 +279,9 @@ def _streamed(module: nn.Module, where: str, noise_index: Iterator[int]) -> list
         case ResidualUnit():
             branch = Chain(_streamed(module.block, f"{where}.block", noise_index))
             alpha = module.block[0].alpha.detach()
-            return [Residual(branch, nothing=alpha[..., :0])]
+            return [Residual(branch, nothing=alpha[..., :0].transpose(1, 2))]
         case nn.Conv1d():
-            return [Conv(module, where)]
+            return [convolution(module, where)]
         case nn.ConvTranspose1d():
             return [Upsample(module, where)]
         case Snake1d():

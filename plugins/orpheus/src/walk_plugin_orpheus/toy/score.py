@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from walk_plugin_orpheus import Orpheus
 from walk_plugin_orpheus.frames import SLOTS, align
@@ -93,12 +92,13 @@ class Toy:
         for _ in range(_MOST_TOKENS):
             lengths = torch.tensor([len(rows[row]) for row in open_rows])
             read = torch.zeros(len(open_rows), int(lengths.max()), dtype=torch.int64)
-            seen = torch.zeros(len(open_rows), len(self._llama.head), dtype=torch.bool)
             for place, row in enumerate(open_rows):
                 read[place, : len(rows[row])] = torch.tensor(rows[row])
-                seen[place, rows[row]] = True
             hidden = self._llama.hidden(read.flatten(), TrainingCache(*read.shape)).view(*read.shape, -1)
-            logits = linear(hidden[torch.arange(len(open_rows)), lengths - 1], self._llama.head)
+            logits = self._llama.head.whole(hidden[torch.arange(len(open_rows)), lengths - 1])
+            seen = torch.zeros_like(logits, dtype=torch.bool)
+            for place, row in enumerate(open_rows):
+                seen[place, rows[row]] = True
             for row, token in zip(open_rows, draw(logits, seen, sampling, generator).tolist(), strict=True):
                 rows[row].append(token)
             open_rows = [row for row in open_rows if rows[row][-1] != self._llama.ids.end]

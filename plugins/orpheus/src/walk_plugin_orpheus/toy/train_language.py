@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 
 from walk_plugin_orpheus.frames import Frame
 from walk_plugin_orpheus.ids import SpeechIds
-from walk_plugin_orpheus.llama import OrpheusLM, Weights
+from walk_plugin_orpheus.llama import Weights, hidden_states
 from walk_plugin_orpheus.text import Tokenizer
 from walk_plugin_orpheus.toy.dialled import asked_for, is_held_out, some_digits
 from walk_plugin_orpheus.toy.schedule import Schedule
@@ -89,15 +89,14 @@ def train_language(
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     weights = Weights(config)
-    model = OrpheusLM(weights, config, ids)
     schedule = Schedule(list(weights.model.parameters()), steps=steps, rate=3e-3, betas=(0.9, 0.95))
     began = time.perf_counter()
     for step in range(steps):
         examples = [_example(tokenizer, ids, alone, random) for _ in range(_ROWS)]
         read, targets = pack(examples)
-        hidden = model.hidden(read.flatten(), TrainingCache(*read.shape))
+        hidden = hidden_states(weights.model, read.flatten(), TrainingCache(*read.shape))
         is_target = targets.flatten() != _NO_TARGET
-        logits = linear(hidden[is_target], model.head)
+        logits = linear(hidden[is_target], weights.head)
         loss = cross_entropy(logits, targets.flatten()[is_target])
         schedule.step(loss)
         if step % 100 == 0 or step == steps - 1:
