@@ -211,7 +211,7 @@ def test_what_comes_after_the_end_is_given_back(shared):
     worker = shared.workers[0]
     late = worker.carrier.put(torch.ones(5))
     assert isinstance(late, m.TensorRef) and worker.carrier.held == 1
-    shared._hear(m.Emitted(-1, "speech", 0, [late]))
+    shared._hear(m.Emitted("speech", [-1], [late]))
     assert eventually(lambda: worker.carrier.held == 0)
 
 

@@ -6,18 +6,9 @@ carries counts, and is held back here until everything it counts has arrived.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
-from walkserve.messages import Admitted, Emitted, Fault, RequestEnded, RequestFailed, Value
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Items of one output, in order. Tensors are still where the worker put them; free what you have read."""
-
-    output: str
-    items: list[Value]
+from walkserve.messages import Admitted, Fault, RequestEnded, RequestFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +25,37 @@ class Failed:
     fault: Fault
 
 
-Event = Chunk | Done | Failed
-
-
 class Delivery:
-    """The events of one request, made of the messages about it."""
+    """Counts what arrives for one request, and knows its end."""
+
+    __slots__ = ("_ended", "_received", "is_over")
 
     def __init__(self) -> None:
-        self._received: dict[str, int] = defaultdict(int)
+        self._received: dict[str, int] = {}
         self._ended: RequestEnded | None = None
         self.is_over = False
 
-    def hear(self, message: Admitted | Emitted | RequestEnded | RequestFailed) -> list[Event]:
+    def received(self, output: str) -> Done | None:
+        """An item of an output has come; ``Done`` if it was the last that the end waited for."""
+        self._received[output] = self._received.get(output, 0) + 1
+        return self._done() if self._ended is not None else None
+
+    def hear(self, message: Admitted | RequestEnded | RequestFailed) -> Done | Failed | None:
         """What follows for the client."""
-        if self.is_over:
-            return []
-        events: list[Event] = []
         match message:
-            case Emitted():
-                self._received[message.output] += len(message.items)
-                events.append(Chunk(message.output, message.items))
-            case RequestEnded():
+            case RequestEnded() if not self.is_over:
                 self._ended = message
-            case RequestFailed():
+                return self._done()
+            case RequestFailed() if not self.is_over:
                 self.is_over = True
-                return [Failed(message.fault)]
-            case Admitted():
-                pass
+                return Failed(message.fault)
+        return None
+
+    def _done(self) -> Done | None:
         ended = self._ended
-        if ended is not None and all(self._received[name] >= count for name, count in ended.emitted.items()):
-            self.is_over = True
-            events.append(Done(ended))
-        return events
+        if ended is None or self.is_over:
+            return None
+        if any(self._received.get(output, 0) < count for output, count in ended.emitted.items()):
+            return None
+        self.is_over = True
+        return Done(ended)

@@ -238,11 +238,13 @@ class ServerState(Message, frozen=True):
 
 
 class Emitted(Message, frozen=True):
-    """Items of an output; ``first`` is the index of the first of them."""
+    """What the rows of a batch gave to an output, as two columns: whose it is, and the item.
 
-    tag: int
+    Items of one tag are in order, and it may be there several times.
+    """
+
     output: str
-    first: int
+    tags: list[int]
     items: list[Value]
 
 

@@ -186,7 +186,8 @@ def sound(*values: float) -> m.Array:
 
 
 def emitted(tag: int, first: int, *items: m.Array) -> m.Emitted:
-    return m.Emitted(tag, "speech", first, list(items))
+    """What a worker says that gave these, from the ``first`` on, to one request."""
+    return m.Emitted("speech", [tag] * len(items), list(items))
 
 
 def ended(tag: int, items: int, reason: str = "stop") -> m.RequestEnded:

@@ -145,7 +145,7 @@ async def test_lent_tensors_are_read_and_freed(mailbox, stage, request_of_parrot
         async with Caller(mailbox, reader) as caller:
             await ready(caller, mailbox, stage)
             with caller.submit("parrot", request_of_parrot) as call:
-                mailbox.say(m.Emitted(call.tag, "speech", 0, [ref]))
+                mailbox.say(m.Emitted("speech", [call.tag], [ref]))
                 (items,) = await call.take()
                 assert items.items[0].tolist() == samples.tolist()
                 assert mailbox.sent[-1] == ("parrot.rank0.1", m.FreeTensors([slot.key]))
@@ -160,7 +160,7 @@ async def test_what_comes_for_a_cancelled_call_is_freed_too(mailbox, stage, requ
         await ready(caller, mailbox, stage)
         with caller.submit("parrot", request_of_parrot) as call:
             pass
-        mailbox.say(m.Emitted(call.tag, "speech", 0, [ref, 3]))
+        mailbox.say(m.Emitted("speech", [call.tag, call.tag], [ref, 3]))
         await mailbox.wait_for(m.FreeTensors)
         assert mailbox.sent[-1] == ("parrot.rank0.1", m.FreeTensors([5]))
 
@@ -172,7 +172,7 @@ async def test_an_item_that_cannot_be_read_fails_its_call_and_is_freed(
     async with Caller(mailbox, ArenaReader(tmp_path)) as caller:
         await ready(caller, mailbox, stage)
         call, other = (caller.submit("parrot", request_of_parrot) for _ in range(2))
-        mailbox.say(m.Emitted(call.tag, "speech", 0, [ref]), stage.ended(other.tag, 0))
+        mailbox.say(m.Emitted("speech", [call.tag], [ref]), stage.ended(other.tag, 0))
         (failed,) = await call.take()
         assert failed.fault.status == 503
         assert mailbox.sent_of(m.Cancel) == [m.Cancel("http", call.tag)]
@@ -186,9 +186,7 @@ async def test_a_worker_that_is_gone_is_forgotten_and_sent_nothing(mailbox, stag
         mailbox.say(m.ServerState("starting", "parrot.rank0 died", 55, ()))
         await caller.wait_until(lambda: caller.state.phase == "starting")
         assert mailbox.forgotten == ["parrot.rank0.1"]
-        mailbox.say(
-            m.Emitted(99, "speech", 0, [m.TensorRef("parrot.rank0.1", 5, "x", 0, 4, "float32", (1,))])
-        )
+        mailbox.say(m.Emitted("speech", [99], [m.TensorRef("parrot.rank0.1", 5, "x", 0, 4, "float32", (1,))]))
         await settle(caller)
         assert mailbox.sent_of(m.FreeTensors) == []
 

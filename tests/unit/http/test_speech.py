@@ -198,7 +198,7 @@ async def test_a_failure_in_mid_stream_closes_the_connection_before_the_end(stag
 
 async def test_an_output_that_is_no_sound_is_our_fault(stage):
     def on_submit(mailbox, submit):
-        mailbox.say(m.Emitted(submit.tag, "speech", 0, ["words"]))
+        mailbox.say(m.Emitted("speech", [submit.tag], ["words"]))
 
     async with stage.serving(on_submit) as at:
         assert (await at.client.post(SPEECH, json=ASK)).status_code == 500

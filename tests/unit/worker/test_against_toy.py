@@ -20,7 +20,7 @@ from walkserve import messages as m
 from walkserve.cache.pages import PagePool, PageTable
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
-from walkserve.delivery import Chunk, Delivery, Done, Failed
+from walkserve.delivery import Delivery, Done, Failed
 from walkserve.engine.rows import RowResult
 from walkserve.worker.scheduler import Limits, Scheduler, Work
 from walkserve.worker.state import WorkerState
@@ -101,7 +101,7 @@ class Rig:
         self.flying: dict[str, deque[Work]] = {address: deque() for address in self.workers}
         self.mail: dict[tuple[str, str], deque[m.Message]] = defaultdict(deque)
         self.delivery = Delivery()
-        self.events: list[Chunk | Done | Failed] = []
+        self.events: list[Done | Failed] = []
         self.given = Given(
             {}, "", {}, dict.fromkeys(model.spec.streams, 0), dict.fromkeys(model.spec.streams, 0)
         )
@@ -178,15 +178,21 @@ class Rig:
     def _tell_client(self, message: m.Message) -> None:
         if isinstance(message, m.ServerState):
             return
-        for event in self.delivery.hear(message):
-            self.events.append(event)
-            if isinstance(event, Chunk):
-                self.given.outputs[event.output] += [self.read(item) for item in event.items]
-            elif isinstance(event, Done):
-                self.given.finish_reason = event.ended.finish_reason
-                self.given.counts = event.ended.counts
-            else:
-                raise WalkFailed(event.fault.message)
+        if isinstance(message, m.Emitted):
+            for item in message.items:
+                self.given.outputs[message.output].append(self.read(item))
+                self._over(self.delivery.received(message.output))
+        else:
+            self._over(self.delivery.hear(message))
+
+    def _over(self, event: Done | Failed | None) -> None:
+        if event is None:
+            return
+        self.events.append(event)
+        if isinstance(event, Failed):
+            raise WalkFailed(event.fault.message)
+        self.given.finish_reason = event.ended.finish_reason
+        self.given.counts = event.ended.counts
 
     def _choose(self, address: str) -> None:
         work = self.workers[address].choose()

@@ -5,6 +5,7 @@ from typing import Any
 
 from walkserve import messages as m
 from walkserve.engine.rows import RowResult
+from walkserve.transport.base import Unsendable
 from walkserve_sdk import BadRequest, Stop
 
 RANK0, RANK1 = "pipe.rank0", "pipe.rank1"
@@ -25,9 +26,14 @@ def broke(said: dict[str, list[m.Message]]) -> list[m.WalkBroke]:
     return [message for message in said.get(CONDUCTOR, []) if isinstance(message, m.WalkBroke)]
 
 
-def emitted(said: dict[str, list[m.Message]]) -> list[tuple[int, str, int, list[Any]]]:
-    messages = said.get(CLIENT, [])
-    return [(one.tag, one.output, one.first, one.items) for one in messages if isinstance(one, m.Emitted)]
+def emitted(said: dict[str, list[m.Message]]) -> list[tuple[int, str, Any]]:
+    """Tag, output and item, one after the other."""
+    return [
+        (tag, one.output, item)
+        for one in said.get(CLIENT, [])
+        if isinstance(one, m.Emitted)
+        for tag, item in zip(one.tags, one.items, strict=True)
+    ]
 
 
 def fails(row: Any) -> RowResult:
@@ -41,9 +47,9 @@ def test_a_walk_is_run_to_its_end_and_its_outputs_go_straight_to_the_client(benc
     worker = bench(RANK0)
     worker.open(0)
     assert worker.hear(start(0, "say", n=[5, 6, 7], most=2)) == {}
-    assert worker.step() == {CLIENT: [m.Emitted(100, "words", 0, [8])]}
+    assert worker.step() == {CLIENT: [m.Emitted("words", [100], [8])]}
     assert worker.step() == {
-        CLIENT: [m.Emitted(100, "words", 1, [9])],
+        CLIENT: [m.Emitted("words", [100], [9])],
         CONDUCTOR: [m.WalkEnded(0, "saying", 0, "times", 2, 0, {"n": 9}, {}, {"words": 2}, {})],
     }
     assert worker.choose() is None
@@ -73,7 +79,7 @@ def test_of_a_split_row_only_the_last_piece_is_heard(bench: Bench) -> None:
     worker.hear(start(0, "say", n=[5, 6, 7, 8, 9], most=1))
     assert worker.step() == {}
     assert worker.step() == {}
-    assert emitted(said := worker.step()) == [(100, "words", 0, [10])]
+    assert emitted(said := worker.step()) == [(100, "words", 10)]
     assert ended(said)[0].turns == 1
     assert worker.state._lives[0].branches["lm", "main"].table.length == 5
 
@@ -84,6 +90,29 @@ def test_rows_of_all_requests_share_a_batch(bench: Bench) -> None:
         worker.open(number)
         worker.hear(start(number, "say", n=number, most=1))
     assert len(worker.choose().calls) == 3
+
+
+def test_what_a_batch_gives_to_an_output_is_one_message(bench: Bench) -> None:
+    worker = bench(RANK0)
+    for number in range(3):
+        worker.open(number)
+        worker.hear(start(number, "say", n=10 * number, most=2))
+    assert worker.step() == {CLIENT: [m.Emitted("words", [100, 101, 102], [1, 11, 21])]}
+
+
+def test_an_item_that_cannot_be_sent_fails_its_own_request_and_the_others_of_its_message_are_sent_again(
+    bench: Bench,
+) -> None:
+    worker = bench(RANK0)
+    for number in range(3):
+        worker.open(number)
+        worker.hear(start(number, "say", n=10 * number, most=2))
+    (together,) = worker.step()[CLIENT]
+    worker.state.unsendable(Unsendable(CLIENT, [together], "a test says so"))
+    alone = worker.said()[CLIENT]
+    assert [(one.tags, one.items) for one in alone] == [([100], [1]), ([101], [11]), ([102], [21])]
+    worker.state.unsendable(Unsendable(CLIENT, [alone[1]], "a test says so"))
+    assert [(one.number, one.track) for one in broke(worker.said())] == [(1, "")]
 
 
 def test_an_output_that_nobody_asked_for_goes_nowhere_and_is_not_counted(bench: Bench) -> None:
@@ -158,7 +187,7 @@ def test_what_comes_before_its_request_is_opened_is_held(bench: Bench) -> None:
     worker.open(4)
     worker.hear(start(4, "read", track="reading"))
     said = worker.run()
-    assert emitted(said) == [(104, "sound", 0, ["Helping(items=['a'], start=0, fresh=1, last=True)"])]
+    assert emitted(said) == [(104, "sound", "Helping(items=['a'], start=0, fresh=1, last=True)")]
     assert said[HERE] == [m.StreamTaken(4, "items", 1)]
     assert ended(said)[0].ended_by == "stream"
 
@@ -211,7 +240,7 @@ def test_a_request_closed_while_its_rows_are_in_flight_is_released_when_they_are
     worker.state.finish(work, worker.results(work))
     said = worker.said()
     assert said[CONDUCTOR][0] == m.RequestClosed(0, RANK0, HERE)
-    assert emitted(said) == [(101, "words", 0, [3])]  # of the other one, and nothing of the closed one
+    assert emitted(said) == [(101, "words", 3)]  # of the other one, and nothing of the closed one
     assert [one.number for one in ended(said)] == [1]
     assert worker.pool.held == 1
     worker.hear(m.CloseRequest(1))
@@ -283,7 +312,7 @@ def test_a_reader_says_what_it_has_taken_when_its_batch_is_back_and_not_before(b
     assert worker.choose() is None
     worker.hear(m.EndStream(0, "items", 2))
     said = worker.run()
-    assert emitted(said) == [(100, "sound", 2, ["Helping(items=[], start=2, fresh=0, last=True)"])]
+    assert emitted(said) == [(100, "sound", "Helping(items=[], start=2, fresh=0, last=True)")]
     assert ended(said)[0].ended_by == "stream"
 
 
@@ -302,7 +331,7 @@ def test_lent_items_are_copied_and_given_back_when_they_arrive(bench: Bench) -> 
     lent = [m.TensorRef(HERE, key, "here", 0, 0, "any", ()) for key in (5, 6)]
     assert worker.hear(m.StreamItems(0, "items", 0, [*lent])) == {HERE: [m.FreeTensors([5, 6])]}
     worker.hear(start(0, "read", track="reading"))
-    assert "copy of pipe.rank0.1 5" in emitted(worker.step())[0][3][0]
+    assert "copy of pipe.rank0.1 5" in emitted(worker.step())[0][2]
 
 
 def test_within_one_worker_a_stream_needs_no_message(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from walkserve.api.generation import Call, Generation
 from walkserve.api.results import read_item
 from walkserve.api.threads import CLIENT, Threads
 from walkserve.conductor.process import ADDRESS as CONDUCTOR
-from walkserve.delivery import Chunk, Failed
+from walkserve.delivery import Done, Failed
 from walkserve.plugins import load_model
 from walkserve.resolve import resolve_model
 from walkserve.worker.assemble import Worker
@@ -209,41 +209,39 @@ class Engine:
                         self._refusal = ""
                         self._changed.notify_all()
             case m.Emitted():
-                self._hear_items(message)
+                for tag, item in zip(message.tags, message.items, strict=True):
+                    self._hear_item(tag, message.output, item)
             case m.Admitted() | m.RequestEnded() | m.RequestFailed():
-                self._hear_of_call(message, [])
+                with self._changed:
+                    call = self._calls.get(message.tag)
+                    if call is not None:
+                        self._end(message.tag, call, call.delivery.hear(message))
             case _:
                 pass  # loading: nobody watches
 
-    def _hear_items(self, message: m.Emitted) -> None:
-        """Read at once and free, whether or not somebody still wants them: nothing stays lent."""
+    def _hear_item(self, tag: int, output: str, item: m.Value) -> None:
+        """Read at once and free, whether or not somebody still wants it: nothing stays lent."""
         threads = self._threads
         assert threads is not None
         try:
-            if message.tag in self._calls:
-                output = self.model.spec.outputs[message.output]
-                data = [read_item(output, item, threads.carrier) for item in message.items]
-                self._hear_of_call(message, [OutputEvent(message.output, one) for one in data])
+            if tag in self._calls:
+                data = read_item(self.model.spec.outputs[output], item, threads.carrier)
+                with self._changed:
+                    call = self._calls.get(tag)
+                    if call is not None:
+                        call.events.put(OutputEvent(output, data))
+                        self._end(tag, call, call.delivery.received(output))
         except Exception:  # whatever it is, it is this request's; the others go on
-            log.exception("an item of %r cannot be read", message.output)
-            fault = m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
-            self._cancel(message.tag, fault)
-        for item in message.items:
-            for lent in m.references(item):
-                self._say(lent.owner, m.FreeTensors([lent.key]))
+            log.exception("an item of %r cannot be read", output)
+            fault = m.Fault(f"an item of {output!r} cannot be read", code="unreadable_item")
+            self._cancel(tag, fault)
+        for lent in m.references(item):
+            self._say(lent.owner, m.FreeTensors([lent.key]))
 
-    def _hear_of_call(
-        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, pieces: list[OutputEvent]
-    ) -> None:
-        with self._changed:
-            call = self._calls.get(message.tag)
-            if call is None:
-                return
-            for event in call.delivery.hear(message):
-                for one in pieces if isinstance(event, Chunk) else (event,):
-                    call.events.put(one)
-            if call.delivery.is_over:
-                del self._calls[message.tag]
+    def _end(self, tag: int, call: Call, event: Done | Failed | None) -> None:
+        if event is not None:
+            call.events.put(event)
+            del self._calls[tag]
 
 
 def _joined(output: Output, pieces: list[Any]) -> Any:

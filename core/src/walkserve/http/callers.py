@@ -15,8 +15,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from walkserve import messages as m
-from walkserve.delivery import Chunk
-from walkserve.http.calls import Call, Item, Items
+from walkserve.http.calls import Call, Item, size_bytes
 from walkserve.http.ids import new_id
 from walkserve.http.meters import Meters
 from walkserve.http.profiles import Profiles
@@ -33,6 +32,8 @@ CONDUCTOR = "conductor"
 BUFFER_BYTES = 64 * 1024 * 1024
 ANSWER_S = 2.0
 """How long the conductor has to say how things are."""
+
+_NUMBERS = (bool, int, float)  # nothing to read, nothing lent: by far the most items
 
 
 class Post(Protocol):
@@ -213,11 +214,16 @@ class Caller:
         for message in messages:
             match message:
                 case m.Emitted():
-                    self._hear_items(message)
-                    for lent in (one for item in message.items for one in m.references(item)):
-                        freed[lent.owner].append(lent.key)
+                    for tag, value in zip(message.tags, message.items, strict=True):
+                        self._hear_item(tag, message.output, value)
+                        if not isinstance(value, _NUMBERS):
+                            for lent in m.references(value):
+                                freed[lent.owner].append(lent.key)
                 case m.Admitted() | m.RequestEnded() | m.RequestFailed():
-                    self._hear_of_call(message)
+                    call = self._calls.get(message.tag)
+                    if call is not None:
+                        call.hear(message)
+                        self._forget_if_over(call)
                 case m.ServerState():
                     self._hear_state(message)
                 case m.Loading():
@@ -235,44 +241,37 @@ class Caller:
             if owner not in self._gone:  # the memory of a dead worker is freed by its end
                 self._mailbox.send(owner, [m.FreeTensors(keys)])
 
-    def _hear_items(self, message: m.Emitted) -> None:
-        call = self._calls.get(message.tag)
+    def _hear_item(self, tag: int, output: str, value: m.Value) -> None:
+        call = self._calls.get(tag)
         if call is None:  # cancelled in between: its tensors are freed all the same
             return
         try:
-            items = Items(message.output, [self._read(value) for value in message.items])
+            item = value if isinstance(value, _NUMBERS) else self._read(value)
         except WalkserveError as error:
             self._give_up(call, m.Fault.of(error))
-        except Exception:  # whatever it is, it is this request's; the others go on
-            log.exception("an item of %r cannot be read", message.output)
-            self._give_up(
-                call, m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
-            )
-        else:
-            # one large item is not a slow client's fault, so what finds the buffer empty always fits
-            if call.waiting_bytes and call.waiting_bytes + items.size_bytes > self._buffer_bytes:
-                limit = f"more than {self._buffer_bytes:,} bytes waited for it"
-                log.warning("request %d is cut: its client reads too slowly, %s", call.tag, limit)
-                self._give_up(
-                    call, m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
-                )
-                call.on_cut()
-            else:
-                self._hear_of_call(message, items)
-
-    def _hear_of_call(
-        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, items: Items | None = None
-    ) -> None:
-        call = self._calls.get(message.tag)
-        if call is None:
             return
-        for event in call.delivery.hear(message):
-            if not isinstance(event, Chunk):
-                call.put(event)
-            elif items is not None:
-                call.put(items)
-        if call.delivery.is_over:
-            del self._calls[message.tag]
+        except Exception:  # whatever it is, it is this request's; the others go on
+            log.exception("an item of %r cannot be read", output)
+            self._give_up(call, m.Fault(f"an item of {output!r} cannot be read", code="unreadable_item"))
+            return
+        size = size_bytes(item)
+        # one large item is not a slow client's fault, so what finds the buffer empty always fits
+        if call.waiting_bytes and call.waiting_bytes + size > self._buffer_bytes:
+            self._cut(call)
+        else:
+            call.give(output, item, size)
+            self._forget_if_over(call)
+
+    def _cut(self, call: Call) -> None:
+        limit = f"more than {self._buffer_bytes:,} bytes waited for it"
+        log.warning("request %d is cut: its client reads too slowly, %s", call.tag, limit)
+        fault = m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
+        self._give_up(call, fault)
+        call.on_cut()
+
+    def _forget_if_over(self, call: Call) -> None:
+        if call.is_over:
+            del self._calls[call.tag]
 
     def _give_up(self, call: Call, fault: m.Fault) -> None:
         self._cancel(call.tag)

@@ -22,16 +22,13 @@ TAKE_BYTES = 256 * 1024
 Item = None | bool | int | float | str | bytes | list[Any] | NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Items:
     """Items of one output, in order; tensors have become numpy arrays of this process's own."""
 
     output: str
     items: list[Item]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(_size(item) for item in self.items)
+    size_bytes: int
 
 
 CallEvent = Items | Done | Failed
@@ -50,13 +47,13 @@ class Call:
     ) -> None:
         self.tag = tag
         self.record = record
-        self.delivery = Delivery()
         self.waiting_bytes = 0
         self.on_cut = on_cut
         self.is_over = False
         """Nothing more arrives; what has arrived may still wait to be taken."""
         self._meter = meter
         self._cancel = cancel
+        self._delivery = Delivery()
         self._events: deque[CallEvent] = deque()
         self._arrived = asyncio.Event()
 
@@ -85,29 +82,40 @@ class Call:
             self._meter.cancelled()
             self._cancel()
 
-    def put(self, event: CallEvent) -> None:
-        """Said by the Caller: this has arrived."""
-        match event:
-            case Items():
-                self.waiting_bytes += event.size_bytes
-                self.record.gave()
-                self._meter.gave(event)
-            case Done():
-                self.is_over = True
-                self.record.ended(event.ended)
-                self._meter.ended(event.ended)
-            case Failed():
-                self.is_over = True
-                self.record.failed(event.fault)
-                self._meter.failed(event.fault)
-        self._events.append(event)
+    # --- said by the Caller -----------------------------------------------------------------------
+
+    def give(self, output: str, item: Item, size_bytes: int) -> None:
+        """An item of an output has arrived."""
+        items = Items(output, [item], size_bytes)
+        self.record.gave()
+        self._meter.gave(items)
+        self._events.append(items)
         self._arrived.set()
+        self.waiting_bytes += size_bytes
+        self._end(self._delivery.received(output))
+
+    def hear(self, message: m.Admitted | m.RequestEnded | m.RequestFailed) -> None:
+        """The conductor has said something of it."""
+        self._end(self._delivery.hear(message))
 
     def fail(self, fault: m.Fault) -> None:
-        """Said by the Caller: it ends here, and what still waits to be taken is dropped."""
+        """It ends here, and what still waits to be taken is dropped."""
         self._events.clear()
         self.waiting_bytes = 0
-        self.put(Failed(fault))
+        self._end(Failed(fault))
+
+    def _end(self, event: Done | Failed | None) -> None:
+        if event is None:
+            return
+        self.is_over = True
+        if isinstance(event, Done):
+            self.record.ended(event.ended)
+            self._meter.ended(event.ended)
+        else:
+            self.record.failed(event.fault)
+            self._meter.failed(event.fault)
+        self._events.append(event)
+        self._arrived.set()
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +126,8 @@ class Call:
         self.cancel()
 
 
-def _size(item: Item) -> int:
+def size_bytes(item: Item) -> int:
+    """About what an item takes while it waits."""
     match item:
         case np.ndarray():
             return int(item.nbytes)

@@ -22,6 +22,7 @@ class Unsendable(WalkserveError):
     def __init__(self, to: str, messages: Sequence[Message], why: str) -> None:
         kinds = ", ".join(type(message).__name__ for message in messages)
         super().__init__(f"{kinds} to {to!r} cannot be sent: {why}")
+        self.to = to
         self.messages = tuple(messages)
 
 

@@ -194,12 +194,22 @@ class WorkerState:
 
     def emit(self, run: WalkRun, output: str, value: Any) -> None:
         live = run.live
-        if output not in live.opened.outputs or not live.opened.client:
+        opened = live.opened
+        if output not in opened.outputs or not opened.client:
             return  # not asked for, or asked for by nobody: a warm-up
         item = self.lending.send(value)  # the client frees it
-        first = live.emitted.get(output, 0)
-        live.emitted[output] = first + 1
-        self._say(live.opened.client, m.Emitted(live.opened.tag, output, first, [item]))
+        live.emitted[output] = live.emitted.get(output, 0) + 1
+        self._say_emitted(opened.client, output, opened.tag, item)
+
+    def _say_emitted(self, client: str, output: str, tag: int, item: m.Value) -> None:
+        """One message for all rows of a batch: a message for each costs both ends more than its item."""
+        said = self.outbox[client]
+        last = said[-1] if said else None
+        if isinstance(last, m.Emitted) and last.output == output:
+            last.tags.append(tag)
+            last.items.append(item)
+        else:
+            said.append(m.Emitted(output, [tag], [item]))
 
     def is_over(self, run: WalkRun, stream: str) -> bool:
         return self.streams.read_end(run.live, stream).is_done
@@ -365,14 +375,26 @@ class WorkerState:
         )
 
     def unsendable(self, error: Unsendable) -> None:
-        """Of what was said, some cannot be written down: the requests it is about fail."""
+        """Of what was said, some cannot be written down: the requests it is about fail.
+
+        Items of several rows are said once more, each by itself: only the guilty row's request fails.
+        """
         for message in error.messages:
-            number = getattr(message, "number", None)
-            if isinstance(message, m.Emitted):
-                number = next((n for n, live in self._lives.items() if live.opened.tag == message.tag), None)
-            live = self._lives.get(number) if number is not None else None
+            if isinstance(message, m.Emitted) and len(message.tags) > 1:
+                alone = zip(message.tags, message.items, strict=True)
+                self.outbox[error.to] += [m.Emitted(message.output, [tag], [item]) for tag, item in alone]
+                continue
+            live = self._sender(error.to, message)
             if live is not None:
                 self._broke(live, "", 0, error, f"sending {type(message).__name__}")
+
+    def _sender(self, to: str, message: m.Message) -> Live | None:
+        """The request that had this to say."""
+        if isinstance(message, m.Emitted):
+            (tag,) = message.tags
+            lives = self._lives.values()
+            return next((live for live in lives if (live.opened.client, live.opened.tag) == (to, tag)), None)
+        return self._lives.get(getattr(message, "number", -1))
 
     def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
         log.error("request %d, %s: %s", live.opened.number, place, error, exc_info=error)
