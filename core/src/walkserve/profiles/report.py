@@ -143,6 +143,20 @@ class Profile(Struct, frozen=True):
     calls: list[CallProfile]
 
 
+class ProfiledRequest(Struct, frozen=True):
+    """What a time line needs of ``GET /v1/requests/{id}``."""
+
+    id: str
+    model: str
+    state: str
+    finish_reason: str | None = None
+    took_s: float | None = None
+    audio_s: dict[str, float] = {}
+    usage: dict[str, int] = {}
+    underruns: int = 0
+    profile: Profile | None = None
+
+
 @dataclass(slots=True)
 class Notes:
     """What has been told of one call so far."""
