@@ -280,8 +280,8 @@ def _values(walks: Sequence[WalkProfile]) -> list[EdgeProfile]:
 
 
 def _worker_profile(part: m.Profiled, began_ns: int) -> WorkerProfile:
-    steps = _columns(part.steps, STEP_FIELDS)
-    flows = _columns(part.flows, FLOW_FIELDS)
+    steps = columns(part.steps, STEP_FIELDS)
+    flows = columns(part.flows, FLOW_FIELDS)
 
     def since(name: str) -> list[int]:
         return [(at_ns - began_ns) // 1000 for at_ns in steps[name]]
@@ -316,7 +316,8 @@ def _flow(number: int, edge: m.EdgeTotal, flows: Mapping[str, list[int]], began_
     )
 
 
-def _columns(packed: bytes, names: Sequence[str]) -> dict[str, list[int]]:
+def columns(packed: bytes, names: Sequence[str]) -> dict[str, list[int]]:
+    """Rows of numbers, as a worker packs them: by the names of ``STEP_FIELDS`` or ``FLOW_FIELDS``."""
     numbers = array("q")
     numbers.frombytes(packed)
     if sys.byteorder == "big":
