@@ -1,13 +1,16 @@
-"""``GET /metrics``: what is counted of requests and errors, and what the conductor and workers are asked for."""
+"""``GET /metrics``: what is counted of requests and errors, and what conductor and workers are asked for."""
 
 import asyncio
 import time
 
+import httpx
 import pytest
+from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from walkserve import messages as m
+from walkserve_sdk import SpeechAsk
 
 pytestmark = pytest.mark.anyio
 
@@ -16,8 +19,18 @@ ASK = {"model": "parrot:toy", "input": "hello"}
 TALLIED = m.Tallied("speaker", "say", 4, 1, 7, 30, 5_000_000, (3, 0, 1, *[0] * 8), (0, 0, 0, 4, *[0] * 14))
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Where no worker answers, a scrape need not wait a second for it."""
+    monkeypatch.setattr("walkserve.http.metrics.SCRAPE_S", 0.1)
+
+
 def samples(text, parser=parse):
-    return {(one.name, tuple(sorted(one.labels.items()))): one.value for each in parser(text) for one in each.samples}
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): one.value
+        for each in parser(text)
+        for one in each.samples
+    }
 
 
 class Figures:
@@ -106,7 +119,7 @@ async def test_what_is_refused_before_it_is_a_request_is_counted_among_responses
 
 async def test_a_client_that_leaves_makes_a_cancelled_request(stage):
     async with stage.serving() as server:
-        with pytest.raises(Exception, match=""):
+        with pytest.raises(httpx.ReadTimeout):
             await server.client.post("/v1/audio/speech", json=ASK, timeout=0.2)
         await server.mailbox.wait_for(m.Cancel)
         now = await scrape(server)
@@ -116,24 +129,25 @@ async def test_a_client_that_leaves_makes_a_cancelled_request(stage):
 
 async def test_a_client_that_is_cut_is_counted_as_such(stage):
     async with stage.serving(buffer_bytes=100) as server:
-        call = server.caller.submit("parrot:toy", stage.Parrot().speech_request(_ask()))
+        call = server.caller.submit("parrot:toy", stage.Parrot().speech_request(SpeechAsk("hello")))
         with call:
             for n in range(3):
                 server.mailbox.say(stage.emitted(call.tag, n, stage.sound(*[0.1] * 50)))
-            await server.caller.wait_until(lambda: call.is_over)  # rung by the scrape below at the latest
+            async with asyncio.timeout(5):
+                while not call.is_over:
+                    await asyncio.sleep(0.002)
             now = await scrape(server)
     assert now.of_model("walkserve_slow_clients_cut_total") == 1
     assert now.of_model("walkserve_request_errors_total", code="too_slow", status="503") == 1
 
 
-def _ask():
-    from walkserve_sdk import SpeechAsk
-
-    return SpeechAsk("hello")
-
-
 async def test_streamed_sound_that_comes_too_late_is_an_underrun_and_whole_sound_never_is(stage):
-    late = [(0, 80), (0.2, 80), (0, 8000), (0.05, 80)]  # 10 ms of sound, 200 ms of silence, then more than enough
+    late = [
+        (0, 80),
+        (0.2, 80),
+        (0, 8000),
+        (0.05, 80),
+    ]  # 10 ms of sound, 200 ms of silence, then more than enough
     async with stage.serving(speaking(stage, after=late)) as server:
         await server.client.post("/v1/audio/speech", json=ASK)
         assert (await scrape(server)).of_model("walkserve_stream_underruns_total", output="speech") == 0
@@ -159,7 +173,10 @@ async def test_what_the_conductor_and_the_workers_say_is_told(stage):
     assert now.of_model("walkserve_worker_scrape_stale", worker="parrot.rank0") == 0
     assert now("walkserve_conductor_scrape_stale") == 0
     method = {"component": "speaker", "method": "say"}
-    rows = {le: now.of_model("walkserve_batch_rows_bucket", le=le, **method) for le in ("1", "2", "4", "512", "+Inf")}
+    rows = {
+        le: now.of_model("walkserve_batch_rows_bucket", le=le, **method)
+        for le in ("1", "2", "4", "512", "+Inf")
+    }
     assert rows == {"1": 3, "2": 3, "4": 4, "512": 4, "+Inf": 4}
     assert now.of_model("walkserve_batch_rows_sum", **method) == 7
     assert now.of_model("walkserve_batch_duration_seconds_count", **method) == 4
@@ -177,22 +194,19 @@ async def test_a_worker_in_a_long_step_is_not_waited_for_and_its_last_figures_ar
         worker.cancel()
         began = time.monotonic()
         now = await scrape(server)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 1
     assert now.of_model("walkserve_worker_scrape_stale", worker="parrot.rank0") == 1
     assert now.of_model("walkserve_batch_tokens_total", component="speaker", method="say") == 30
 
 
 async def test_a_worker_that_was_lost_is_counted_and_its_last_figures_stay(stage):
-    from msgspec.structs import replace
-
     async with stage.serving() as server:
         worker = asyncio.ensure_future(answering(server))
         await scrape(server)
         worker.cancel()
         (model,) = stage.READY.models
         lost = replace(model, workers=(replace(model.workers[0], state="lost"),))
-        server.mailbox.conductor_state = replace(stage.READY, phase="starting", models=(lost,))
-        server.mailbox.say(server.mailbox.conductor_state)
+        server.mailbox.say(replace(stage.READY, phase="starting", models=(lost,)))
         await server.caller.wait_until(lambda: server.caller.state.phase == "starting")
         figures = Figures((await server.client.get("/metrics")).text)
     assert figures.of_model("walkserve_worker_losses_total", worker="parrot.rank0") == 1

@@ -59,7 +59,11 @@ def steps(profile: RequestProfile) -> dict[str, list[int]]:
 def test_a_call_is_noted_from_when_it_was_ready_to_when_its_batch_ended() -> None:
     clock, call = Clock(), Call()
     profile = RequestProfile(clock)
-    for now, event in ((100, profile.offered), (130, lambda one: profile.parked(one, "words")), (170, profile.offered)):
+    for now, event in (
+        (100, profile.offered),
+        (130, lambda one: profile.parked(one, "words")),
+        (170, profile.offered),
+    ):
         clock.now = now
         event(call)
     clock.now = 180
@@ -116,7 +120,11 @@ def test_what_it_gave_and_read_is_counted_by_edge() -> None:
         m.EdgeTotal("stream", "codes", "lm", False, 1, 8),
         m.EdgeTotal("output", "said", "lm", False, 1, 2),
     )
-    assert columns(message.flows, FLOW_FIELDS) == {"edge": [0, 1, 2], "at_ns": [0, 30, 30], "items": [3, 1, 1]}
+    assert columns(message.flows, FLOW_FIELDS) == {
+        "edge": [0, 1, 2],
+        "at_ns": [0, 30, 30],
+        "items": [3, 1, 1],
+    }
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,9 @@ def test_what_it_gave_and_read_is_counted_by_edge() -> None:
         ({}, Stop("stop")),  # a stop without keep gives nothing
     ],
 )
-def test_what_is_thrown_away_took_its_time_and_gave_nothing(changes: dict[str, Any], stop: Stop | None) -> None:
+def test_what_is_thrown_away_took_its_time_and_gave_nothing(
+    changes: dict[str, Any], stop: Stop | None
+) -> None:
     profile, call = RequestProfile(Clock()), Call(**changes)
     profile.ran(call, 1, work(call, began=10, ended=30), gave(stop, id=5, text="ab"))
     message = told(profile)
@@ -211,7 +221,9 @@ def test_a_writer_that_waits_for_room_in_its_stream_is_told_to_have_waited(bench
     assert found["method"].count(method["codec.decode"]) >= 3
     assert profiled.streams == ("items",)
     assert {edge.name: edge.items for edge in profiled.edges if not edge.is_read}["items"] == 3
-    for ready, queued, wait in zip(found["ready_ns"], found["queued_ns"], found["stream_wait_ns"], strict=True):
+    for ready, queued, wait in zip(
+        found["ready_ns"], found["queued_ns"], found["stream_wait_ns"], strict=True
+    ):
         assert 0 <= wait <= queued - ready
 
 

@@ -50,9 +50,12 @@ def test_a_batch_is_counted_up_to_the_next_power_of_two_of_its_rows(rows: int, b
 
 
 @pytest.mark.parametrize(
-    ("ms", "bucket"), [(0, 0), (0.1, 0), (0.1001, 1), (0.2, 1), (0.4, 2), (6553.6, 16), (6553.7, 17), (9e5, 17)]
+    ("ms", "bucket"),
+    [(0, 0), (0.1, 0), (0.1001, 1), (0.2, 1), (0.4, 2), (6553.6, 16), (6553.7, 17), (9e5, 17)],
 )
-def test_a_batch_is_counted_up_to_the_next_doubling_of_a_tenth_of_a_millisecond(ms: float, bucket: int) -> None:
+def test_a_batch_is_counted_up_to_the_next_doubling_of_a_tenth_of_a_millisecond(
+    ms: float, bucket: int
+) -> None:
     tally = Tally([KEY])
     tally.ran(work(1, 0, ms))
     assert counted(tally).time_up_to.index(1) == bucket
