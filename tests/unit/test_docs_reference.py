@@ -18,6 +18,7 @@ from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
+from walkserve.http.metrics import Runtime
 from walkserve.http.speech import SpeechBody
 from walkserve_sdk.requests import option_paths
 
@@ -79,6 +80,23 @@ def test_every_route_is_in_the_reference_and_no_other():
     }
     told = {name for name in _rows(_page("reference/http.md")) if name.startswith(("GET /", "POST /"))}
     assert told == routes
+
+
+def test_every_metric_is_in_the_reference_with_its_kind_and_its_labels_and_no_other():
+    caller = Caller(_NoPost())
+    there = {}
+    for metric in caller.meters.registry._collector_to_names:
+        there[metric._name] = (metric._type, metric._labelnames)
+    for metric in Runtime(caller).describe():
+        there[metric.name] = (metric.type, metric._labelnames)
+    there = {
+        name + ("_total" if kind == "counter" else ""): (kind, labels)
+        for name, (kind, labels) in there.items()
+    }
+    page = _page("reference/metrics.md")
+    rows = re.findall(r"^\| `(walkserve_\w+)` \| (\w+) \| ([^|]*) \|", page, re.M)
+    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert told == there
 
 
 def test_every_field_of_a_speech_request_is_in_the_reference():

@@ -1,4 +1,4 @@
-"""What the conductor notes of a request where profiles are on, and that it says none of it where they are off."""
+"""What the conductor notes of a request where profiles are on; where they are off it says none of it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The time line: lanes, waits and fill as numbers; an SVG that is well-formed, and no word of it on another."""
+"""The time line: lanes, waits and fill as numbers; an SVG that is well-formed, its words apart."""
 
 from __future__ import annotations
 
