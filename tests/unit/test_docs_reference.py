@@ -94,7 +94,7 @@ def test_every_metric_is_in_the_reference_with_its_kind_and_its_labels_and_no_ot
         for name, (kind, labels) in there.items()
     }
     page = _page("reference/metrics.md")
-    rows = re.findall(r"^\| `(walkserve_\w+)` \| (\w+) \| ([^|]*) \|", page, re.M)
+    rows = re.findall(r"^\| `(walkserve_\w+)` \| (\w+) \|([^|]*)\|", page, re.M)
     told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert told == there
 

@@ -296,7 +296,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     run = walkserve(
         *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
         *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
-        *("--placement", mute / "p.yaml"),
+        *("--placement", mute / "p.yaml", "--profile"),
         path=mute,
     )
     assert run.code == 7, run.errors
@@ -314,6 +314,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "dtype": "bfloat16",
         "deterministic": True,
         "cache_tokens": 64,
+        "profile": True,
         "token_budget": 0,
         "max_rows": 0,
     }
