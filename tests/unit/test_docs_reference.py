@@ -27,6 +27,9 @@ from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_reading import SpeechBody
 from walkserve.http.stream_frames import FRAMES, OpenText
 from walkserve_sdk.events import ToSocket
+from walkserve.http.callers import Caller
+from walkserve.http.metrics import Runtime
+from walkserve.http.speech import SpeechBody
 from walkserve_sdk.requests import option_paths
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +122,21 @@ def test_the_limits_of_a_socket_are_those_of_the_settings():
     assert f"| {settings.body_bytes >> 20} MiB in a text frame" in limits
     assert f"| {settings.media_bytes >> 20} MiB of media" in limits
     assert f"| {BUFFER_BYTES >> 20} MiB of output" in limits
+def test_every_metric_is_in_the_reference_with_its_kind_and_its_labels_and_no_other():
+    caller = Caller(_NoPost())
+    there = {}
+    for metric in caller.meters.registry._collector_to_names:
+        there[metric._name] = (metric._type, metric._labelnames)
+    for metric in Runtime(caller).describe():
+        there[metric.name] = (metric.type, metric._labelnames)
+    there = {
+        name + ("_total" if kind == "counter" else ""): (kind, labels)
+        for name, (kind, labels) in there.items()
+    }
+    page = _page("reference/metrics.md")
+    rows = re.findall(r"^\| `(walkserve_\w+)` \| (\w+) \|([^|]*)\|", page, re.M)
+    told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert told == there
 
 
 def test_every_field_of_a_speech_request_is_in_the_reference():

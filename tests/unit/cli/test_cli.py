@@ -299,7 +299,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     run = walkserve(
         *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
         *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
-        *("--placement", mute / "p.yaml"),
+        *("--placement", mute / "p.yaml", "--profile"),
         path=mute,
     )
     assert run.code == 7, run.errors
@@ -317,6 +317,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "dtype": "bfloat16",
         "deterministic": True,
         "cache_tokens": 64,
+        "profile": True,
         "token_budget": 0,
         "max_rows": 0,
     }
@@ -408,3 +409,81 @@ def test_generate_reads_a_text_from_stdin(
     monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin"))
     assert main(["generate", "orpheus:toy", "--text", "-", "--out", str(tmp_path / "a.wav")]) == 0
     assert engine.asked["text"] == "from stdin"
+
+
+# --- profile --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answering() -> Any:
+    """A server that answers everything with one body; what it was asked is kept."""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    started = []
+
+    def start(status: int, body: bytes) -> SimpleNamespace:
+        asked: list[tuple[str, str | None]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append((self.path, self.headers["authorization"]))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None: ...
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        started.append((server, thread))
+        return SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", asked=asked)
+
+    yield start
+    for server, thread in started:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_profile_is_asked_for_by_id_with_the_key_and_without_anything_heavy(
+    answering: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("open sesame\n")
+    server = answering(404, b'{"error": {"message": "no request is remembered", "type": "x"}}')
+    run = walkserve("profile", "req-1/../2", "--url", server.url, "--api-key-file", tmp_path / "key")
+    assert (run.code, run.heavy) == (1, [])
+    assert run.errors == f"walkserve: {server.url} answers 404: no request is remembered"
+    assert server.asked == [("/v1/requests/req-1%2F..%2F2", "Bearer open sesame")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b'{"id": "req-1", "model": "m", "state": "done", "profile": null}', "serve with --profile"),
+        (200, b"<html>", "this is no answer of walkserve"),
+        (502, b"bad gateway", "answers 502: bad gateway"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(
+    answering: Any, status: int, body: bytes, said: str
+) -> None:
+    run = walkserve("profile", "req-1", "--url", answering(status, body).url)
+    assert (run.code, run.out) == (1, "") and len(run.errors.splitlines()) == 1
+    assert said in run.errors
+
+
+def test_a_profile_of_a_server_that_is_not_there(unused_port: int) -> None:
+    run = walkserve("profile", "req-1", "--url", f"http://127.0.0.1:{unused_port}")
+    assert run.code == 1 and "cannot be reached" in run.errors
+    assert "is no URL of a server" in refused(walkserve("profile", "req-1", "--url", "localhost:8000"))
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from msgspec import Meta
+from msgspec.structs import replace
 
 from walkserve import messages as m
 from walkserve.http.app import create_app
@@ -201,6 +202,7 @@ async def serving(
     state: m.ServerState = READY,
     buffer_bytes: int = 1 << 26,
     more: Mapping[str, Model] = MappingProxyType({}),
+    profiles: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Any]:
     """The whole HTTP process but for its processes: ``on_submit`` is the conductor, ``more`` are models."""
@@ -208,7 +210,7 @@ async def serving(
     def conductor(mailbox: FakeMailbox, message: m.Message) -> None:
         match message:
             case m.Attach():
-                mailbox.say(state)
+                mailbox.say(replace(state))  # as another process would, a new one each time
             case m.Submit():
                 on_submit(mailbox, message)
 
@@ -222,6 +224,8 @@ async def serving(
         **more,
     }
     async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
+    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
+    async with Caller(mailbox, buffer_bytes=buffer_bytes, profiles=profiles) as caller:
         await caller.wait_until(lambda: caller.state == state)
         server = Server(create_app(caller, models, HttpSettings(**settings)), bind("127.0.0.1", 0))
         ready = asyncio.Event()

@@ -16,6 +16,7 @@ COMMANDS = {
     "generate": "walkserve.cli.generate",
     "graph": "walkserve.cli.graph",
     "list-models": "walkserve.cli.list_models",
+    "profile": "walkserve.cli.profile",
     "serve": "walkserve.cli.serve",
 }
 

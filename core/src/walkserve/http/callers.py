@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from walkserve import messages as m
 from walkserve.http.calls import Call, Item, size_bytes
@@ -70,8 +69,7 @@ class Caller:
         self.loading: dict[tuple[str, str], bool] = {}
         """(worker, component) -> whether it has been loaded; for progress bars."""
         self.requests = RequestLog()
-        self.registry = CollectorRegistry()
-        self.meters = Meters(self.registry)
+        self.meters = Meters()
         self.reports: dict[str, m.Reported] = {}
         """By worker, what it has last said it has run."""
         self.profiles = Profiles() if profiles else None

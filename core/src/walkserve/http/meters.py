@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from litestar import Request, Response
 from litestar.types import ExceptionHandler, ExceptionHandlersMap
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.registry import Collector
 
 from walkserve.http.models import family_of
 from walkserve.http.problems import ProblemBody
@@ -28,10 +29,12 @@ TOO_SLOW = "too_slow"
 _MODEL = ("model", "family")
 
 
-class Meters:
+class Meters(Collector):
     """Counters and histograms of the HTTP process, in a registry of their own."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(name, about, labels, registry=registry)
 
@@ -93,6 +96,12 @@ class Meters:
         )
         self.losses = counter("walkserve_worker_losses", "Times that a worker was lost.", *_MODEL, "worker")
         self._models: dict[str, _OfModel] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, without the time at which each series began: restarts show in the counters."""
+        for metric in self.registry.collect():
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
 
     def know(self, models: Mapping[str, Model]) -> None:
         """These are served: their series exist from now on, and their outputs are known."""

@@ -132,7 +132,8 @@ def _empty() -> dict[str, Any]:
 def metrics_route(caller: Caller) -> BaseRouteHandler:
     """``GET /metrics``."""
     runtime = Runtime(caller)
-    registry: CollectorRegistry = caller.registry
+    registry = CollectorRegistry()
+    registry.register(caller.meters)
     registry.register(runtime)
     ProcessCollector(registry=registry)
 

@@ -143,6 +143,20 @@ class Profile(Struct, frozen=True):
     calls: list[CallProfile]
 
 
+class ProfiledRequest(Struct, frozen=True):
+    """What a time line needs of ``GET /v1/requests/{id}``."""
+
+    id: str
+    model: str
+    state: str
+    finish_reason: str | None = None
+    took_s: float | None = None
+    audio_s: dict[str, float] = {}
+    usage: dict[str, int] = {}
+    underruns: int = 0
+    profile: Profile | None = None
+
+
 @dataclass(slots=True)
 class Notes:
     """What has been told of one call so far."""
@@ -266,8 +280,8 @@ def _values(walks: Sequence[WalkProfile]) -> list[EdgeProfile]:
 
 
 def _worker_profile(part: m.Profiled, began_ns: int) -> WorkerProfile:
-    steps = _columns(part.steps, STEP_FIELDS)
-    flows = _columns(part.flows, FLOW_FIELDS)
+    steps = columns(part.steps, STEP_FIELDS)
+    flows = columns(part.flows, FLOW_FIELDS)
 
     def since(name: str) -> list[int]:
         return [(at_ns - began_ns) // 1000 for at_ns in steps[name]]
@@ -302,7 +316,8 @@ def _flow(number: int, edge: m.EdgeTotal, flows: Mapping[str, list[int]], began_
     )
 
 
-def _columns(packed: bytes, names: Sequence[str]) -> dict[str, list[int]]:
+def columns(packed: bytes, names: Sequence[str]) -> dict[str, list[int]]:
+    """Rows of numbers, as a worker packs them: by the names of ``STEP_FIELDS`` or ``FLOW_FIELDS``."""
     numbers = array("q")
     numbers.frombytes(packed)
     if sys.byteorder == "big":
