@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaModel, LlamaRotaryEmbedding
 
 from walk_plugin_orpheus.frames import SLOTS
 from walk_plugin_orpheus.ids import SpeechIds, read_model_type, read_speech_ids
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, LoadError, causal
-from walkserve_sdk.nn import load_strictly, read_safetensors, register_paged_attention
+from walkserve_sdk.nn import (
+    PackedLinear,
+    load_strictly,
+    pack_linears,
+    read_safetensors,
+    register_paged_attention,
+)
 
 
 class Weights(nn.Module):
@@ -28,9 +33,9 @@ class OrpheusLM:
 
     def __init__(self, weights: Weights, config: LlamaConfig, ids: SpeechIds) -> None:
         self.trunk = weights.model
-        self.head: Tensor = (
-            weights.model.embed_tokens.weight if config.tie_word_embeddings else weights.lm_head.weight
-        )
+        pack_linears(weights.model.layers)
+        tied = weights.model.embed_tokens.weight if config.tie_word_embeddings else None
+        self.head = PackedLinear(weights.lm_head.weight if tied is None else tied)
         self.ids = ids
         self.kv_shape = KVShape(
             layers=config.num_hidden_layers,
@@ -66,7 +71,7 @@ class OrpheusLM:
     def next(self, batch: Batch) -> Gives:
         """Read what came last (the prompt, or the token just written) and write the next token."""
         hidden = batch.last(self.hidden(batch.cat("ids"), batch.cache))
-        logits = linear(hidden, self.head).float()
+        logits = self.head(hidden).float()
         stop = {self.ids.end: "stop"}
         return {"ids": batch.sample(logits, stop=stop, seen="ids", allow=self.legal(batch))}
 
@@ -92,4 +97,4 @@ class OrpheusLM:
         size, first = self.ids.codebook_size, self.ids.first
         codes = [torch.arange(first + size * slot, first + size * (slot + 1)) for slot in range(SLOTS)]
         codes[0] = torch.cat([codes[0], torch.tensor([self.ids.end])]).sort().values
-        return [ids.to(self.head.device) for ids in codes]
+        return [ids.to(self.trunk.embed_tokens.weight.device) for ids in codes]
