@@ -97,7 +97,7 @@ def silent(snac: SNAC) -> SNAC:
 
 def package_says(snac: SNAC, frames: Tensor) -> Tensor:
     """What the package's own decode says, without noise."""
-    return silent(snac).decode(frames_to_codes(frames)).detach().reshape(-1)
+    return silent(snac).decode(frames_to_codes(frames[None])).detach().reshape(-1)
 
 
 # What it says
@@ -192,7 +192,7 @@ def test_no_sample_could_have_left_earlier(heard: int):
     """
     ready = decoder.samples_after(heard)
     snac = silent(load_snac(GOLDEN / "snac", dtype=torch.float64))
-    latents = snac.quantizer.from_codes(frames_to_codes(random_frames(heard + 3))).requires_grad_()
+    latents = snac.quantizer.from_codes(frames_to_codes(random_frames(heard + 3)[None])).requires_grad_()
     sound = snac.decoder(latents).reshape(-1)
     steps = latents.shape[-1] // (heard + 3)
     for sample, is_final in [(0, True), (ready - 1, True), (ready, False)]:

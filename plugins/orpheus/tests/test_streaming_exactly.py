@@ -25,7 +25,7 @@ def decode_whole(engine):
         frames = torch.tensor(tokens[: len(tokens) // 7 * 7]).reshape(-1, 7)
         frames = frames - ids.first - ids.codebook_size * torch.arange(7)
         with torch.inference_mode():
-            return snac.decode(frames_to_codes(frames)).flatten().numpy()
+            return snac.decode(frames_to_codes(frames[None])).flatten().numpy()
 
     return decode
 

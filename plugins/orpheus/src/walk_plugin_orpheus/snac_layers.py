@@ -11,11 +11,16 @@ module would pad on the right are put there, and the rest comes out.
               ^                                 after 0..3: output 0; after 4..7: 1..4; at the end: 5 6 7
 
 States are values: a step never writes into the one it was given, so any state can be continued twice.
-All tensors are ``(1, channels, positions)``; a piece may have no positions.
+Utterances whose states have the same shapes go through a layer as rows of one piece; ``join`` and ``part``
+make one state of theirs, and theirs of one.
+
+All tensors are ``(rows, positions, channels)``, the channels beside each other in memory. So a convolution of
+kernel 1 is a product of matrices with packed weights, and the next positions of a state are simply put behind
+it. A piece may have no positions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -25,8 +30,11 @@ from torch import Tensor, nn
 
 from walk_plugin_orpheus.snac_load import BadCodec
 from walk_plugin_orpheus.snac_noise import NoiseSource
+from walkserve_sdk.nn import PackedLinear
 
 S = TypeVar("S")
+Noises = Sequence[NoiseSource] | None
+"""Where each row takes its noise from; None leaves it out of all of them."""
 
 
 class Layer(ABC, Generic[S]):
@@ -35,7 +43,7 @@ class Layer(ABC, Generic[S]):
     Attributes:
         rate: Output positions per input position.
         lag: How many output positions the layer is behind: after ``n`` inputs, ``rate * n - lag`` are out.
-        initial: The state before the first piece.
+        initial: The state of one row before the first piece.
     """
 
     rate: int = 1
@@ -43,34 +51,60 @@ class Layer(ABC, Generic[S]):
     initial: S
 
     @abstractmethod
-    def step(self, x: Tensor, state: S, *, last: bool, noise: NoiseSource | None) -> tuple[Tensor, S]:
+    def step(self, x: Tensor, state: S, *, last: bool, noises: Noises) -> tuple[Tensor, S]:
         """Give the output positions that ``x`` completes, and the state after it."""
 
+    @abstractmethod
+    def join(self, states: Sequence[S]) -> S:
+        """The states of several rows as that of a piece that holds them all."""
 
-class Pointwise(Layer[None]):
-    """A module that looks at one position at a time."""
+    @abstractmethod
+    def part(self, state: S, row: int) -> S:
+        """One row's share: a copy, as a view would keep the whole piece alive."""
+
+
+class Stateless(Layer[None]):
+    """A layer that looks at one position at a time."""
 
     initial = None
+
+    def join(self, states: Sequence[None]) -> None:
+        return None
+
+    def part(self, state: None, row: int) -> None:
+        return None
+
+
+class Pointwise(Stateless):
+    """A module that does not mind where the channels are."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
 
-    def step(self, x: Tensor, state: None, *, last: bool, noise: NoiseSource | None) -> tuple[Tensor, None]:
+    def step(self, x: Tensor, state: None, *, last: bool, noises: Noises) -> tuple[Tensor, None]:
         return self._module(x), None
 
 
-class Snake(Layer[None]):
+class Snake(Stateless):
     """``x + sin(alpha x)**2 / alpha``, the periodic activation of SNAC (Ziyin et al., 2020)."""
 
-    initial = None
-
     def __init__(self, module: Snake1d) -> None:
-        self._alpha = module.alpha.detach()
+        self._alpha = module.alpha.detach().flatten()
         self._inverse = 1 / (self._alpha + 1e-9)
 
-    def step(self, x: Tensor, state: None, *, last: bool, noise: NoiseSource | None) -> tuple[Tensor, None]:
+    def step(self, x: Tensor, state: None, *, last: bool, noises: Noises) -> tuple[Tensor, None]:
         wave = (x * self._alpha).sin_()
         return torch.addcmul(x, wave.square_(), self._inverse), None
+
+
+class Mix(Stateless):
+    """A convolution of kernel 1: each position's channels by one matrix."""
+
+    def __init__(self, module: nn.Conv1d) -> None:
+        self._linear = PackedLinear(module.weight.detach()[..., 0], module.bias)
+
+    def step(self, x: Tensor, state: None, *, last: bool, noises: Noises) -> tuple[Tensor, None]:
+        return self._linear(x), None
 
 
 class Conv(Layer[Tensor]):
@@ -80,27 +114,29 @@ class Conv(Layer[Tensor]):
         (kernel,), (dilation,) = module.kernel_size, module.dilation
         padding = int(module.padding[0])
         self._span = (kernel - 1) * dilation
-        if module.stride != (1,) or padding != self._span / 2 or module.padding_mode != "zeros":
-            raise BadCodec(f"{where}: a convolution must have stride 1 and keep its length, not {module}")
-        self._weight = module.weight.detach()
+        _check_same_length(module, where)
+        # a second dimension of size 1: only so does torch take the channels where they are
+        self._weight = module.weight.detach()[:, :, None].contiguous(memory_format=torch.channels_last)
         self._bias = None if module.bias is None else module.bias.detach()
         self._dilation = dilation
         self._groups = module.groups
-        self._padding = self._weight.new_zeros(1, module.in_channels, padding)
         self.lag = padding
-        self.initial = self._padding
+        self.initial = self._weight.new_zeros(1, padding, module.in_channels)
 
-    def step(
-        self, x: Tensor, state: Tensor, *, last: bool, noise: NoiseSource | None
-    ) -> tuple[Tensor, Tensor]:
-        if self._span:
-            x = torch.cat((state, x, self._padding) if last else (state, x), dim=-1)
-        ready = x.shape[-1] - self._span
+    def step(self, x: Tensor, state: Tensor, *, last: bool, noises: Noises) -> tuple[Tensor, Tensor]:
+        x = torch.cat((state, x, self.initial.expand(len(x), -1, -1)) if last else (state, x), dim=1)
+        ready = x.shape[1] - self._span
         if ready <= 0:
-            return x.new_empty(1, self._weight.shape[0], 0), x
-        y = F.conv1d(x, self._weight, self._bias, dilation=self._dilation, groups=self._groups)
-        # a copy: a view would keep the whole piece alive
-        return y, x[..., ready:].clone()
+            return x.new_empty(len(x), 0, len(self._weight)), x
+        image = x.transpose(1, 2)[:, :, None]
+        y = F.conv2d(image, self._weight, self._bias, dilation=(1, self._dilation), groups=self._groups)
+        return y[:, :, 0].transpose(1, 2), x[:, ready:]
+
+    def join(self, states: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(states))
+
+    def part(self, state: Tensor, row: int) -> Tensor:
+        return state[row : row + 1].clone(memory_format=torch.contiguous_format)
 
 
 class Upsample(Layer[tuple[int, Tensor | None]]):
@@ -126,10 +162,10 @@ class Upsample(Layer[tuple[int, Tensor | None]]):
         inputs, outputs, _ = weight.shape
         self._blocks = -(-kernel // stride)
         blocked = F.pad(weight, (0, self._blocks * stride - kernel))
-        blocked = blocked.view(inputs, outputs, self._blocks, stride)
-        # As one matrix: one product per piece, several times faster on few positions than the module.
-        self._weight = blocked.transpose(1, 2).reshape(inputs, -1).contiguous()
-        self._bias = weight.new_zeros(outputs, 1) if module.bias is None else module.bias.detach().view(-1, 1)
+        blocked = blocked.view(inputs, outputs, self._blocks * stride)
+        # As one matrix, from an input position to the positions it writes.
+        self._linear = PackedLinear(blocked.permute(2, 1, 0).reshape(-1, inputs))
+        self._bias = weight.new_zeros(outputs) if module.bias is None else module.bias.detach()
         self._outputs = outputs
         self._past_end = kernel - stride - padding + extra
         self.rate = stride
@@ -137,46 +173,59 @@ class Upsample(Layer[tuple[int, Tensor | None]]):
         self.initial = (padding, None)
 
     def step(
-        self, x: Tensor, state: tuple[int, Tensor | None], *, last: bool, noise: NoiseSource | None
+        self, x: Tensor, state: tuple[int, Tensor | None], *, last: bool, noises: Noises
     ) -> tuple[Tensor, tuple[int, Tensor | None]]:
         trim, waiting = state
-        count = x.shape[-1]
+        rows, count, _ = x.shape
         if count == 0 and (waiting is None or not last):
-            return x.new_empty(1, self._outputs, 0), state
-        parts = (x[0].t() @ self._weight).view(count, self._blocks, self._outputs, self.rate)
-        done = x.new_zeros(count + self._blocks - 1, self._outputs, self.rate)
+            return x.new_empty(rows, 0, self._outputs), state
+        parts = self._linear(x).view(rows, count, self._blocks, -1)
+        done = parts.new_zeros(rows, count + self._blocks - 1, parts.shape[-1])
         for block in range(self._blocks):
-            done[block : block + count] += parts[:, block]
+            done[:, block : block + count] += parts[:, :, block]
         if waiting is not None:
-            done[: self._blocks - 1] += waiting
-        waiting = done[count:].clone()
-        stop = self.rate * count
-        if last:
-            stop += self._past_end
-        else:
-            done = done[:count]
-        y = done.transpose(0, 1).reshape(self._outputs, -1)[:, trim:stop] + self._bias
-        return y[None], (max(0, trim - stop), waiting)
+            done[:, : self._blocks - 1] += waiting
+        stop = self.rate * count + (self._past_end if last else 0)
+        y = done.view(rows, -1, self._outputs)[:, trim:stop] + self._bias
+        return y, (max(0, trim - stop), done[:, count:])
+
+    def join(self, states: Sequence[tuple[int, Tensor | None]]) -> tuple[int, Tensor | None]:
+        waiting = [each for _, each in states if each is not None]
+        return states[0][0], torch.cat(waiting) if waiting else None
+
+    def part(self, state: tuple[int, Tensor | None], row: int) -> tuple[int, Tensor | None]:
+        trim, waiting = state
+        return trim, None if waiting is None else waiting[row : row + 1].clone()
 
 
-class Noise(Layer[int]):
-    """Normal noise, scaled by a linear map of the features; its state is the position it has come to."""
+class Noise(Layer[tuple[int, ...]]):
+    """Normal noise, scaled by a linear map of the features; its state is the position each row has come to."""
 
-    initial = 0
+    initial = (0,)
 
     def __init__(self, module: NoiseBlock, index: int, where: str) -> None:
         if module.linear.kernel_size != (1,):
             raise BadCodec(f"{where}.linear: a noise block must have kernel 1, not {module.linear}")
-        self._scale = Conv(module.linear, f"{where}.linear")
+        self._scale = Mix(module.linear)
         self._index = index
 
-    def step(self, x: Tensor, state: int, *, last: bool, noise: NoiseSource | None) -> tuple[Tensor, int]:
-        stop = state + x.shape[-1]
-        if noise is None or stop == state:
-            return x, stop
-        drawn = noise.normal(self._index, state, stop).to(x.device, x.dtype)
-        scale, _ = self._scale.step(x, self._scale.initial, last=last, noise=None)
-        return torch.addcmul(x, scale, drawn), stop
+    def step(
+        self, x: Tensor, state: tuple[int, ...], *, last: bool, noises: Noises
+    ) -> tuple[Tensor, tuple[int, ...]]:
+        count = x.shape[1]
+        after = tuple(start + count for start in state)
+        if noises is None or count == 0:
+            return x, after
+        places = zip(noises, state, after, strict=True)
+        drawn = torch.stack([noise.normal(self._index, start, stop) for noise, start, stop in places])
+        scale, _ = self._scale.step(x, None, last=last, noises=None)
+        return torch.addcmul(x, scale, drawn[..., None].to(x.device, x.dtype)), after
+
+    def join(self, states: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        return tuple(position for positions in states for position in positions)
+
+    def part(self, state: tuple[int, ...], row: int) -> tuple[int, ...]:
+        return (state[row],)
 
 
 class Chain(Layer[tuple[Any, ...]]):
@@ -190,14 +239,20 @@ class Chain(Layer[tuple[Any, ...]]):
             self.rate *= layer.rate
 
     def step(
-        self, x: Tensor, state: tuple[Any, ...], *, last: bool, noise: NoiseSource | None
+        self, x: Tensor, state: tuple[Any, ...], *, last: bool, noises: Noises
     ) -> tuple[Tensor, tuple[Any, ...]]:
         after = list(state)
         for place, layer in enumerate(self.layers):
-            if x.shape[-1] == 0 and not last:
+            if x.shape[1] == 0 and not last:
                 break  # nothing more to hear this time; the states further on stay as they are
-            x, after[place] = layer.step(x, state[place], last=last, noise=noise)
+            x, after[place] = layer.step(x, state[place], last=last, noises=noises)
         return x, tuple(after)
+
+    def join(self, states: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        return tuple(layer.join(each) for layer, each in zip(self.layers, zip(*states, strict=True), strict=True))
+
+    def part(self, state: tuple[Any, ...], row: int) -> tuple[Any, ...]:
+        return tuple(layer.part(each, row) for layer, each in zip(self.layers, state, strict=True))
 
 
 class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
@@ -205,7 +260,7 @@ class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
 
     Args:
         branch: The layers whose output is added.
-        nothing: Zero positions of the input, ``(1, channels, 0)``.
+        nothing: Zero positions of the input, ``(1, 0, channels)``.
     """
 
     def __init__(self, branch: Chain, nothing: Tensor) -> None:
@@ -214,12 +269,34 @@ class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
         self.initial = (branch.initial, nothing)
 
     def step(
-        self, x: Tensor, state: tuple[tuple[Any, ...], Tensor], *, last: bool, noise: NoiseSource | None
+        self, x: Tensor, state: tuple[tuple[Any, ...], Tensor], *, last: bool, noises: Noises
     ) -> tuple[Tensor, tuple[tuple[Any, ...], Tensor]]:
         inner, waiting = state
-        y, inner = self._branch.step(x, inner, last=last, noise=noise)
-        waiting = torch.cat((waiting, x), dim=-1)
-        ready = y.shape[-1]
+        y, inner = self._branch.step(x, inner, last=last, noises=noises)
+        waiting = torch.cat((waiting, x), dim=1)
+        ready = y.shape[1]
         if ready == 0:
-            return x[..., :0], (inner, waiting)
-        return waiting[..., :ready] + y, (inner, waiting[..., ready:].clone())
+            return x[:, :0], (inner, waiting)
+        return waiting[:, :ready] + y, (inner, waiting[:, ready:])
+
+    def join(self, states: Sequence[tuple[tuple[Any, ...], Tensor]]) -> tuple[tuple[Any, ...], Tensor]:
+        return self._branch.join([inner for inner, _ in states]), torch.cat([waiting for _, waiting in states])
+
+    def part(self, state: tuple[tuple[Any, ...], Tensor], row: int) -> tuple[tuple[Any, ...], Tensor]:
+        inner, waiting = state
+        return self._branch.part(inner, row), waiting[row : row + 1].clone()
+
+
+def convolution(module: nn.Conv1d, where: str) -> Layer[Any]:
+    """The layer for a convolution."""
+    if module.kernel_size == (1,) and module.groups == 1:
+        _check_same_length(module, where)
+        return Mix(module)
+    return Conv(module, where)
+
+
+def _check_same_length(module: nn.Conv1d, where: str) -> None:
+    (kernel,), (dilation,) = module.kernel_size, module.dilation
+    keeps = 2 * int(module.padding[0]) == (kernel - 1) * dilation
+    if module.stride != (1,) or not keeps or module.padding_mode != "zeros":
+        raise BadCodec(f"{where}: a convolution must have stride 1 and keep its length, not {module}")

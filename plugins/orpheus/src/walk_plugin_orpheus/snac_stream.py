@@ -12,7 +12,7 @@ pieces does not show. The authors' decoder instead takes four frames for each ne
 (``WindowDecoder``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -23,7 +23,17 @@ from snac.layers import DecoderBlock, NoiseBlock, ResidualUnit, Snake1d
 from torch import Tensor, nn
 
 from walk_plugin_orpheus.frames import CODEBOOK_SLOTS, SLOTS
-from walk_plugin_orpheus.snac_layers import Chain, Conv, Layer, Noise, Pointwise, Residual, Snake, Upsample
+from walk_plugin_orpheus.snac_layers import (
+    Chain,
+    Layer,
+    Noise,
+    Noises,
+    Pointwise,
+    Residual,
+    Snake,
+    Upsample,
+    convolution,
+)
 from walk_plugin_orpheus.snac_load import BadCodec, load_snac
 from walk_plugin_orpheus.snac_noise import KeyedNoise, NoiseSource, ShiftedNoise
 
@@ -47,12 +57,12 @@ def frames_to_codes(frames: Tensor) -> list[Tensor]:
     """Lay frames out as SNAC's codebooks take them.
 
     Args:
-        frames: ``(frames, 7)`` codes in slot order.
+        frames: ``(rows, frames, 7)`` codes in slot order.
 
     Returns:
-        For each codebook ``(1, frames * codes per frame)``: one, two and four codes per frame.
+        For each codebook ``(rows, frames * codes per frame)``: one, two and four codes per frame.
     """
-    return [frames[:, slots].reshape(1, -1) for slots in CODEBOOK_SLOTS]
+    return [frames[..., slots].flatten(1) for slots in CODEBOOK_SLOTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,41 +115,70 @@ class StreamingDecoder:
         """How many samples have left after ``frames`` frames, of an utterance not yet closed."""
         return max(0, frames * self.frame_samples - self.lag_samples)
 
-    @torch.no_grad()
+    def kind(self, state: DecoderState) -> int:
+        """States of one kind have the same shapes, so that their utterances can be decoded as rows together.
+
+        A layer that has given something holds as much as its kernel spans, from then on; before, as much as
+        it has heard.
+        """
+        return -1 if self.samples_after(state.frames) else state.frames
+
     def decode(
         self, codes: Tensor, state: DecoderState, *, last: bool, noise: NoiseSource | None
     ) -> tuple[Tensor, DecoderState]:
-        """Decode the next frames and give every sample that is final now.
+        """Decode the next frames of one utterance, as ``decode_rows`` does.
 
         Args:
-            codes: ``(frames, 7)`` int64 in slot order, ``0 <= code < codebook_size``; zero frames are fine.
-            state: ``initial()``, or the state that the frames before led to. It stays valid.
-            last: No more frames follow: the rest of the sound comes out.
-            noise: Where the noise blocks take their numbers from; without, they add nothing.
+            codes: ``(frames, 7)``.
 
         Returns:
-            ``(samples,)`` float32 in [-1, 1] on the codec's device, and the state after them.
+            ``(samples,)``, and the state after them.
+        """
+        noises = None if noise is None else [noise]
+        sound, (after,) = self.decode_rows(codes[None], [state], last=last, noises=noises)
+        return sound[0], after
+
+    @torch.no_grad()
+    def decode_rows(
+        self, codes: Tensor, states: Sequence[DecoderState], *, last: bool, noises: Noises
+    ) -> tuple[Tensor, list[DecoderState]]:
+        """Decode the next frames of some utterances and give every sample that is final now.
+
+        Args:
+            codes: ``(rows, frames, 7)`` int64 in slot order, ``0 <= code < codebook_size``; zero frames are
+                fine.
+            states: Of one ``kind``: each is ``initial()``, or the state that the row's frames before led to.
+                They stay valid.
+            last: No more frames follow: the rest of the sound comes out.
+            noises: Where each row's noise blocks take their numbers from; without, they add nothing.
+
+        Returns:
+            ``(rows, samples)`` float32 in [-1, 1] on the codec's device, and the states after them.
 
         Raises:
-            ValueError: If the codes are no frames of this codec or the utterance was closed before.
+            ValueError: If the codes are no frames of this codec or an utterance was closed before.
         """
         _check_codes(codes, self._codebook_size)
-        if state.ended:
+        if any(state.ended for state in states):
             raise ValueError("the utterance is closed: nothing follows last=True; begin at initial()")
-        frames = state.frames + len(codes)
-        layers = state.layers
-        sound = torch.empty(0, device=self._device)
-        if len(codes) or (last and frames):
-            latents = self._latents(codes)
-            sound, layers = self._chain.step(latents, layers, last=last, noise=noise)
-        return sound.reshape(-1).float(), DecoderState(frames=frames, ended=last, layers=layers)
+        rows, count, _ = codes.shape
+        layers = self._chain.join([state.layers for state in states])
+        sound = torch.empty(rows, 0, device=self._device)
+        if count or (last and any(state.frames for state in states)):
+            sound, layers = self._chain.step(self._latents(codes), layers, last=last, noises=noises)
+        after = [
+            DecoderState(state.frames + count, last, self._chain.part(layers, row))
+            for row, state in enumerate(states)
+        ]
+        return sound.reshape(rows, -1).float(), after
 
     def _latents(self, codes: Tensor) -> Tensor:
-        if len(codes) == 0:
+        rows, count, _ = codes.shape
+        if count == 0:
             weight: Tensor = self._quantizer.quantizers[0].out_proj.weight
-            return weight.new_empty(1, weight.shape[0], 0)
+            return weight.new_empty(rows, 0, weight.shape[0])
         latents: Tensor = self._quantizer.from_codes(frames_to_codes(codes.to(self._device)))
-        return latents
+        return latents.transpose(1, 2).contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +231,10 @@ class WindowDecoder:
 
 
 def _check_codes(codes: Tensor, codebook_size: int) -> None:
-    if codes.dim() != 2 or codes.shape[1] != SLOTS or codes.dtype != torch.int64:
-        raise ValueError(f"codes are (frames, {SLOTS}) of int64, not {tuple(codes.shape)} of {codes.dtype}")
-    if len(codes) == 0:
+    if codes.dim() != 3 or codes.shape[2] != SLOTS or codes.dtype != torch.int64:
+        shape = tuple(codes.shape)
+        raise ValueError(f"codes are (rows, frames, {SLOTS}) of int64, not {shape} of {codes.dtype}")
+    if codes.numel() == 0:
         return
     low, high = int(codes.min()), int(codes.max())
     if low < 0 or high >= codebook_size:
@@ -216,9 +256,9 @@ def _streamed(module: nn.Module, where: str, noise_index: Iterator[int]) -> list
         case ResidualUnit():
             branch = Chain(_streamed(module.block, f"{where}.block", noise_index))
             alpha = module.block[0].alpha.detach()
-            return [Residual(branch, nothing=alpha[..., :0])]
+            return [Residual(branch, nothing=alpha[..., :0].transpose(1, 2))]
         case nn.Conv1d():
-            return [Conv(module, where)]
+            return [convolution(module, where)]
         case nn.ConvTranspose1d():
             return [Upsample(module, where)]
         case Snake1d():
