@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from litestar.openapi.spec import (
     Example,
+    OpenAPIFormat,
     OpenAPIMediaType,
+    OpenAPIResponse,
     OpenAPIType,
     Operation,
     Reference,
@@ -87,3 +89,8 @@ class SpeechOperation(Operation):
     def __post_init__(self) -> None:
         content = {"application/json": OpenAPIMediaType(schema=_BODY, examples=_EXAMPLES)}
         self.request_body = RequestBody(content=content, required=True)
+        sound = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY))
+        self.responses = dict(self.responses or {})
+        self.responses["200"] = OpenAPIResponse(
+            description="The sound", content={"audio/wav": sound, "audio/pcm": sound}
+        )
