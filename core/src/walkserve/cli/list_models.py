@@ -54,10 +54,11 @@ def _print(models: list[ModelListing]) -> None:
     if made is not None:
         console.print()
     console.print(Text("Broken", style="bold red"))
-    for each in broken:
-        plugin = f"{each.distribution} {each.version}".strip()
-        said = Text(each.problem, style="red")
-        console.print(facts({each.name: said.append(f"\n{plugin}", style="dim")}))
+    told: dict[str, Text] = {}
+    for each in broken:  # a name that two claim has one problem and two plugins
+        said = told.setdefault(each.name, Text(each.problem, style="red"))
+        said.append(f"\n{each.distribution} {each.version}".rstrip(), style="dim")
+    console.print(facts(told))
 
 
 def _ways(model: ModelListing) -> str:
