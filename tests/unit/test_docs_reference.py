@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
@@ -144,25 +142,34 @@ def test_every_field_of_a_speech_request_is_in_the_reference():
     assert set(SpeechBody.__struct_fields__) <= set(told)
 
 
-@pytest.mark.parametrize("page", ["docs/reference/http.md", "README.md"])
-def test_every_option_of_orpheus_is_told_with_its_default(page):
-    text = (ROOT / page).read_text()
-    table = text[text.index("options of Orpheus**") :]
-    told = _rows(table.split("\n\n")[1])
-    defaults = dict(_defaults(Orpheus.Options()))
-    assert set(told) == set(defaults)
-    for name, value in defaults.items():
-        said = told[name].split(",")[0].split(" ")[0].strip("`")
-        assert said == ("drawn" if value is None else json.dumps(value).removesuffix(".0")), name
+def _generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def _defaults(options) -> Iterator[tuple[str, object]]:
-    for item in fields(options):
-        value = getattr(options, item.name)
-        if is_dataclass(value):
-            yield from _defaults(value)
-        else:
-            yield item.name, value
+def test_what_the_documentation_takes_from_the_code_is_as_the_code_has_it():
+    stale = [path.name for path, text in _generator().generated() if path.read_text() != text]
+    assert stale == [], "run: python docs/generate.py"
+
+
+def test_the_readme_has_every_command_and_every_route_and_no_other():
+    tables = _rows((ROOT / "README.md").read_text())
+    assert {f"walkserve {command}" for command in COMMANDS} == {
+        name for name in tables if name.startswith("walkserve ")
+    }
+    told = {name for name in tables if name.startswith(("GET /", "POST /", "WS /"))}
+    assert told == set(_generator().route_summaries())
+    assert all(tables[name] for name in told)
+
+
+def test_every_option_of_orpheus_is_explained():
+    rows = list(_generator().options_of_orpheus())[2:]
+    names = {path[-1] for path in option_paths(Orpheus.Options).values()}
+    assert {re.findall(r"`(\w+)`", row)[0] for row in rows} == names
+    assert all(cell.strip() for row in rows for cell in row.strip("|").split("|"))
 
 
 def test_the_long_names_of_options_are_in_the_reference():

@@ -42,6 +42,15 @@ def test_in_the_published_layout_a_marker_that_a_client_spells_out_is_text(copy:
         ]
 
 
+def test_the_context_that_is_told_is_the_one_that_the_language_model_has(copy: Checkpoint):
+    config = json.loads((copy.folder() / "config.json").read_text())
+    assert Orpheus(copy).context == config["max_position_embeddings"]
+    (copy.folder() / "config.json").write_text("{")
+    with pytest.raises(LoadError, match="config.json cannot be read"):
+        Orpheus(copy)
+    assert Orpheus().context is None
+
+
 def test_without_voices_json_the_published_voices_are_known(copy: Checkpoint):
     assert Orpheus(copy).voices == VOICES
 

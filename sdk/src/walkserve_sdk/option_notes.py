@@ -56,9 +56,9 @@ class OptionNote:
         if "enum" in schema:
             return " or ".join(json.dumps(value) for value in schema["enum"])
         if "minLength" in schema or "maxLength" in schema:
-            return f"{_span(schema, 'minLength', 'maxLength')} characters"
+            return _counted(_span(schema, "minLength", "maxLength"), "characters")
         if "minItems" in schema or "maxItems" in schema:
-            return f"{_span(schema, 'minItems', 'maxItems')} items"
+            return _counted(_span(schema, "minItems", "maxItems"), "items")
         return _span(schema, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
@@ -145,6 +145,10 @@ def _span(schema: Mapping[str, Any], low: str, high: str, above: str = "", below
     start = start or (f"from {_number(schema[low])}" if low in schema else "")
     end = end or (f"to {_number(schema[high])}" if high in schema else "")
     return ", ".join(each for each in (start, end) if each)
+
+
+def _counted(span: str, what: str) -> str:
+    return f"{'up ' if span.startswith('to ') else ''}{span} {what}"
 
 
 def _number(value: float) -> str:

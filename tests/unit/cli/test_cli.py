@@ -101,11 +101,13 @@ def mute(tmp_path: Path) -> Path:
 def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
     run = walkserve("--help")
     assert run.code == 0
-    assert all(command in run.out for command in ("generate", "list-models", "serve"))
+    assert all(
+        command in run.out for command in ("describe", "doctor", "generate", "graph", "list-models", "serve")
+    )
     assert run.heavy == []
 
 
-@pytest.mark.parametrize("command", ["serve", "generate", "list-models"])
+@pytest.mark.parametrize("command", ["describe", "doctor", "generate", "graph", "list-models", "serve"])
 def test_each_command_has_its_own_help(command: str) -> None:
     run = walkserve(command, "--help")
     assert run.code == 0
@@ -133,7 +135,7 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
     assert "there is no module 'walk_plugin_gone'" in models["gone"]["problem"]
     assert models["orpheus"]["problem"] == ""
     table = walkserve("list-models", path=tmp_path).out
-    assert "broken: its descriptor" in table
+    assert "Broken" in table and "its descriptor walkserve.json cannot be read" in table
     assert "text → speech" in table
     assert "walk-plugin-orpheus 0.1.0" in table
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,21 @@ def test_every_stream_and_output_that_a_node_writes_has_its_line(family):
     led = [line for line in _things(picture, Line) if line.style == "output" and line.has_head]
     assert len(pills) == len(led) >= len(family.spec.outputs)
     assert all(any(_touches(pill, line) for pill in pills) for line in led)
+
+
+@every_family
+def test_lines_of_streams_and_outputs_are_joined_from_end_to_end(family):
+    picture = lay_out(family)
+    boxes = [box for box in _things(picture, Box) if box.style in ("node", "pipe", "output")]
+    lines = [line for line in _things(picture, Line) if line.style in ("stream", "output")]
+    for line in lines:
+        others = [
+            each for each in lines if each is not line and (each.style, each.hue) == (line.style, line.hue)
+        ]
+        for x, y in (line.points[0], line.points[-1]):
+            on_box = any(_touches(box, replace(line, points=((x, y),))) for box in boxes)
+            spot = (x - 0.1, y - 0.1, x + 0.1, y + 0.1)
+            assert on_box or any(_meet(spot, piece) for each in others for piece in _pieces(each)), line
 
 
 def _touches(box: Box, line: Line) -> bool:

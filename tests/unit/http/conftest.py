@@ -141,7 +141,13 @@ class Studio(Model):
 
 
 WORKER = m.WorkerInfo(
-    "parrot.rank0", "parrot.rank0.1", 77, "ready", {"speaker": "cpu, torch"}, {"speaker": (9, 2)}
+    "parrot.rank0",
+    "parrot.rank0.1",
+    77,
+    "ready",
+    {"speaker": "cpu, torch"},
+    {"speaker": (9, 2)},
+    tokens={"speaker": (128, 144)},
 )
 READY = m.ServerState("ready", "", 55, (m.ModelInfo("parrot:toy", "Parrot", "toy", (WORKER,), 1, 0),))
 

@@ -9,8 +9,6 @@ import rich_click as click
 if TYPE_CHECKING:
     from walkserve.plugins import ModelListing
 
-WIDTH_OF_A_PIPE = 200  # a table that goes into a file or to grep is not folded to a terminal's width
-
 
 @click.command("list-models")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -24,28 +22,44 @@ def command(as_json: bool) -> None:
 
         click.echo(msgspec.json.format(msgspec.json.encode({"models": models}), indent=2))
     elif models:
-        _print_table(models)
+        _print(models)
     else:
         click.echo("No model is installed: install its plugin with pip.")
 
 
-def _print_table(models: list[ModelListing]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+def _print(models: list[ModelListing]) -> None:
+    """A table of what can be served, and below it what cannot, each with the reason."""
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDTH_OF_A_PIPE
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("model", "summary", "variants", "in → out", "plugin"):
-        table.add_column(heading, no_wrap=heading in ("model", "plugin"), overflow="fold")
-    for model in models:
-        about = Text(model.summary)
-        if model.problem:
-            about.append(f"{' ' if model.summary else ''}broken: {model.problem}", style="red")
-        ways = f"{', '.join(model.inputs)} → {', '.join(model.outputs)}" if model.outputs else ""
-        plugin = f"{model.distribution} {model.version}"
-        table.add_row(Text(model.name), about, Text(", ".join(model.variants)), Text(ways), Text(plugin))
-    console.print(table)
+    from walkserve.cli.pages import facts, page, table
+
+    console = page()
+    rows = [
+        (
+            each.name,
+            each.summary,
+            ", ".join(each.variants),
+            _ways(each),
+            f"{each.distribution} {each.version}",
+        )
+        for each in models
+        if not each.problem
+    ]
+    made = table(("model", "summary", "variants", "in → out", "plugin"), rows)
+    if made is not None:
+        console.print(made)
+    broken = [each for each in models if each.problem]
+    if not broken:
+        return
+    if made is not None:
+        console.print()
+    console.print(Text("Broken", style="bold red"))
+    told: dict[str, Text] = {}
+    for each in broken:  # a name that two claim has one problem and two plugins
+        said = told.setdefault(each.name, Text(each.problem, style="red"))
+        said.append(f"\n{each.distribution} {each.version}".rstrip(), style="dim")
+    console.print(facts(told))
+
+
+def _ways(model: ModelListing) -> str:
+    return f"{', '.join(model.inputs)} → {', '.join(model.outputs)}" if model.outputs else ""

@@ -17,6 +17,7 @@ from walkserve.http.metrics import metrics_route
 from walkserve.http.models import model_routes
 from walkserve.http.problems import EXCEPTION_HANDLERS
 from walkserve.http.requests import request_routes
+from walkserve.http.schema_page import SchemaPage
 from walkserve.http.server import server_routes
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech import speech_route
@@ -33,7 +34,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
     return Litestar(
         route_handlers=[
             *server_routes(caller),
-            *model_routes(models, settings),
+            *model_routes(caller, models, settings),
             *request_routes(caller.requests, caller.profiles),
             metrics_route(caller),
             speech_route(caller, models, settings),
@@ -49,6 +50,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
             version=_version(),
             description="A server for composite multimodal models.",
             path="/schema",
+            render_plugins=[SchemaPage()],
         ),
         request_max_body_size=settings.body_bytes,
         logging_config=None,

@@ -9,12 +9,14 @@ from typing import Any
 from litestar import Request, Response, get
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from walkserve import messages as m
+from walkserve.http import examples
 from walkserve.http.callers import CONDUCTOR, Caller
 from walkserve.http.models import family_of
 
@@ -144,7 +146,13 @@ def metrics_route(caller: Caller) -> BaseRouteHandler:
         tags=["server"],
         media_type="text/plain",
         responses={
-            200: ResponseSpec(str, description="Figures", media_type="text/plain", generate_examples=False)
+            200: ResponseSpec(
+                str,
+                description="Figures",
+                media_type="text/plain",
+                generate_examples=False,
+                examples=[Example(summary="One of them", value=examples.METRICS)],
+            )
         },
     )
     async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:

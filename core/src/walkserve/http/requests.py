@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 from litestar import get
 from litestar.handlers import BaseRouteHandler
-from litestar.params import FromPath
+from litestar.openapi.spec import Example
+from litestar.params import PathParameter
 from msgspec import Struct
 
+from walkserve.http import examples
 from walkserve.http.playback import Playback
 from walkserve.http.problems import documented
 from walkserve.http.profiles import Profiles
@@ -21,6 +24,14 @@ from walkserve_sdk.events import Problem
 
 KEEP = 1024
 """Requests that are remembered; of more, the oldest that has ended is forgotten."""
+
+
+_RequestId = Annotated[
+    str,
+    PathParameter(
+        description="The ``x-request-id`` of its response.", examples=[Example(value=examples.REQUEST["id"])]
+    ),
+]
 
 
 class NoSuchRequest(BadRequest):
@@ -209,9 +220,10 @@ def request_routes(requests: RequestLog, profiles: Profiles | None) -> list[Base
         "/v1/requests/{request_id:str}",
         summary="Describe one request",
         tags=["requests"],
-        responses=documented(400, 404, 500),
+        responses=documented(400, 404, 500)
+        | examples.answered(RequestStatus, "One request", examples.REQUEST),
     )
-    async def describe_request(request_id: FromPath[str]) -> RequestStatus:
+    async def describe_request(request_id: _RequestId) -> RequestStatus:
         record = requests.find(request_id)
         notes = await profiles.of(request_id, wait=not record.is_running) if profiles is not None else None
         return record.status(record.profile(notes) if notes is not None else None)

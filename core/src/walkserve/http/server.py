@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from litestar import Response, get
 from litestar.handlers import BaseRouteHandler
-from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Struct
 
 from walkserve import messages as m
+from walkserve.http import examples
 from walkserve.http.callers import Caller
 from walkserve.http.models import family_of
 from walkserve.http.problems import RETRY_AFTER_S, documented
@@ -101,7 +101,12 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
     """``GET /health``, ``/ready`` and ``/v1/server``."""
     versions = installed_versions()
 
-    @get("/health", summary="Whether the process lives", tags=["server"])
+    @get(
+        "/health",
+        summary="Whether the process lives",
+        tags=["server"],
+        responses=examples.answered(Health, "It lives", examples.HEALTH),
+    )
     async def health() -> Health:
         return Health()
 
@@ -109,7 +114,8 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
         "/ready",
         summary="Whether requests are served",
         tags=["server"],
-        responses={503: ResponseSpec(Readiness, description="Not ready", generate_examples=False)},
+        responses=examples.answered(Readiness, "Ready", examples.READY)
+        | examples.answered(Readiness, "Not ready", examples.NOT_READY, status=503),
     )
     async def ready() -> Response[Readiness]:
         now = readiness(caller)
@@ -117,7 +123,12 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
             return Response(now)
         return Response(now, status_code=503, headers={"retry-after": str(RETRY_AFTER_S)})
 
-    @get("/v1/server", summary="What runs where", tags=["server"], responses=documented(500))
+    @get(
+        "/v1/server",
+        summary="What runs where",
+        tags=["server"],
+        responses=documented(500) | examples.answered(ServerStatus, "What runs where", examples.SERVER),
+    )
     async def server() -> ServerStatus:
         state = await caller.refresh()
         return ServerStatus(

@@ -25,6 +25,11 @@ _OURS = re.compile(r"walkserve-\d+-[a-z0-9_]+")
 _BIRTH_S = 60.0  # by when a folder that is being made has its lock
 
 
+def run_root() -> Path:
+    """Where a server makes its run folder unless told otherwise."""
+    return _roots()[0]
+
+
 def _roots() -> list[Path]:
     """Where run folders may be, the preferred one first."""
     shared, temporary = Path("/dev/shm"), Path(tempfile.gettempdir())
@@ -72,6 +77,33 @@ def clean_leftovers(root: Path | None = None) -> list[Path]:
                     log.info("removed %s, left by a server that died", folder)
                     removed.append(folder)
     return removed
+
+
+def folders_of_servers(root: Path | None = None) -> dict[Path, bool]:
+    """Run folders of this user, and whether the server of each lives; nothing is removed."""
+    found: dict[Path, bool] = {}
+    for parent in [root] if root is not None else _roots():
+        with suppress(OSError):
+            for folder in sorted(parent.iterdir()):
+                if _OURS.fullmatch(folder.name) and folder.lstat().st_uid == os.geteuid():
+                    found[folder] = _lives(folder)
+    return found
+
+
+def _lives(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return time.time() - folder.lstat().st_mtime < _BIRTH_S
+    try:
+        # shared: whoever asks at the same time does not take this for a server
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _remove_if_dead(folder: Path) -> bool:

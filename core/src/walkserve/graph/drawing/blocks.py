@@ -144,7 +144,7 @@ class NodeBlock(Block):
             Box(x, y, 6, self.height, "node-bar", 3, self._hue),
         )
         for end in self.rises:
-            points = ((x + end.x, y - 12), (x + end.x, y))
+            points = ((x + end.x, y - 8), (x + end.x, y))
             scene.add(LINES, Line(points, "stream", hue=self._palette.target(end.target)))
         scene.add(TEXT, Words(x + 17, y + 20, self._title, "node"))
         for row, (text, style) in enumerate(self._lines):

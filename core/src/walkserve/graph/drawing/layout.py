@@ -93,7 +93,8 @@ def _draw_outputs(scene: Scene, at: Arrangement, index: int) -> list[float]:
         turn = at.right + 14
         bend: tuple[Point, ...] = () if middle == y else ((turn, y), (turn, middle))
         edges.append(_draw_output(scene, at, out.output, ((row.right, y), *bend), middle))
-    for n, end in enumerate(gutter.outputs):
+    below = sorted(row.drops(), key=lambda each: -each.x)  # so that none crosses another
+    for n, end in enumerate(each for each in below if isinstance(each.target, Output)):
         assert isinstance(end.target, Output)
         middle = gutter.output_y(n)
         edges.append(_draw_output(scene, at, end.target, ((end.x, end.y), (end.x, middle)), middle))

@@ -98,16 +98,16 @@ class Pipe:
 
 @dataclass
 class Gutter:
-    """What lies above a row, or below the last: outputs of the row above, streams that pass, pipes."""
+    """What lies above a row, or below the last: the outputs of the row above, streams that pass, pipes."""
 
-    outputs: list[Meeting]
+    outputs: int
     passing: list[Stream]
     pipes: list[Pipe]
     top: float = 0.0
 
     @property
     def passing_top(self) -> float:
-        return self.top + GUTTER + PILL_STEP * len(self.outputs)
+        return self.top + GUTTER + PILL_STEP * self.outputs
 
     @property
     def height(self) -> float:
@@ -181,10 +181,9 @@ class Arrangement:
 
     def _gutter(self, index: int) -> Gutter:
         drops = self.rows[index - 1].drops() if index else []
-        outputs = [each for each in drops if isinstance(each.target, Output)]
         passing = [each.target for each in drops if each.target in self.far]
         return Gutter(
-            sorted(outputs, key=lambda each: -each.x),
+            sum(isinstance(each.target, Output) for each in drops),
             [each for each in dict.fromkeys(passing) if isinstance(each, Stream)],
             self._pipes(index, drops),
         )

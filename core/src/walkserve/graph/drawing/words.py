@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from walkserve.descriptions import output_card, policy_words
 from walkserve_sdk import Component, Fan, Loop, Model, Node, Output, Stream, WalkGraph
@@ -72,7 +72,8 @@ def component_keeps(component: Component) -> str:
     """Where it runs and what it keeps."""
     facts = ["on the host" if component.device == "cpu" else "on the device"]
     facts += [f"cache in pages of {component.kv.page_size}"] if component.kv else []
-    facts += [f"branches {_and(component.branches[1:])}"] if len(component.branches) > 1 else []
+    others = component.branches[1:]
+    facts += [f"{'branch' if len(others) == 1 else 'branches'} {_and(others)}"] if others else []
     facts += ["keeps a state"] if component.state else []
     return ", ".join(facts)
 
@@ -149,17 +150,21 @@ def results(parts: Sequence[Part]) -> list[str]:
     """Names that a graph gives and neither uses itself nor sends anywhere: what its Walk is asked for."""
     nodes = list(walk_nodes(tuple(parts)))
     sent = {name for node in nodes for name, _ in node.to}
-    used = {name for node in nodes for name in node.needs} | {name for name in _collected(parts)}
+    used = {name for node in nodes for name in node.needs} | set(_taken_by_frames(parts))
     there = dict.fromkeys(name for part in parts for name in _in_order(part))
     return [name for name in there if name not in sent and name not in used]
 
 
-def _collected(parts: Iterable[Part]) -> Iterable[str]:
+def _taken_by_frames(parts: Iterable[Part]) -> Iterator[str]:
+    """Names that loops and fans themselves use."""
     for part in parts:
-        if isinstance(part, Loop):
-            yield from part.collect.values()
+        match part:
+            case Loop():
+                yield from (*part.collect.values(), *part.each.values())
+            case Fan():
+                yield from part.over.values()
         if not isinstance(part, Node):
-            yield from _collected(part.parts)
+            yield from _taken_by_frames(part.parts)
 
 
 def _in_order(part: Part) -> list[str]:

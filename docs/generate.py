@@ -1,0 +1,104 @@
+"""Write the parts of the documentation that the code knows: ``python docs/generate.py``.
+
+In a page they stand between ``<!-- NAME: docs/generate.py -->`` and ``<!-- end -->``. A test holds every page
+to what this would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+from walk_plugin_orpheus import Orpheus
+from walkserve.cli import COMMANDS
+from walkserve.graph.drawing import draw_svg
+from walkserve.http.app import create_app
+from walkserve.http.callers import Caller
+from walkserve_sdk.option_notes import option_notes
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/reference/http.md")
+_PART = re.compile(r"(<!-- ([\w -]+): docs/generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def options_of_orpheus() -> Iterator[str]:
+    """What a request may set, from the declaration."""
+    yield "| option | default | range | is |"
+    yield "|---|---|---|---|"
+    for note in option_notes(Orpheus.Options):
+        default = "none" if note.default is None else f"`{json.dumps(note.default).removesuffix('.0')}`"
+        allowed = re.sub(r'("\w+")', r"`\1`", note.range)
+        yield f"| `{note.name}` | {default} | {allowed or note.type} | {note.about} |"
+
+
+def commands() -> Iterator[str]:
+    """Every command, with the first sentence of its help."""
+    yield "| command | does |"
+    yield "|---|---|"
+    for name, module in COMMANDS.items():
+        told = (import_module(module).command.help or "").strip().split("\n\n")[0]
+        yield f"| `walkserve {name}` | {' '.join(told.split()).removesuffix('.')} |"
+
+
+def routes() -> Iterator[str]:
+    """Every route, with its summary."""
+    yield "| route | does |"
+    yield "|---|---|"
+    for name, told in sorted(route_summaries().items(), key=lambda each: each[0].split()[1]):
+        yield f"| `{name}` | {told} |"
+
+
+def route_summaries() -> dict[str, str]:
+    """``GET /v1/models/{model_id}`` -> what it is for."""
+    found: dict[str, str] = {}
+    for route in create_app(Caller(_NoPost()), {}).routes:
+        path = re.sub(r":[a-z]+}", "}", route.path)
+        if path.startswith("/schema"):
+            continue
+        if hasattr(route, "route_handler_map"):
+            for method, (handler, _) in route.route_handler_map.items():
+                if method not in ("OPTIONS", "HEAD"):
+                    found[f"{method} {path}"] = handler.summary or ""
+        else:
+            found[f"WS {path}"] = (route.route_handler.fn.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return found
+
+
+class _NoPost:
+    """A mailbox for an application that is only looked at."""
+
+    def send(self, to: str, messages: object) -> None: ...
+
+    async def receive(self) -> list[object]:
+        return []
+
+    def forget(self, to: str) -> None: ...
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "options of orpheus": options_of_orpheus,
+    "commands": commands,
+    "routes": routes,
+}
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Every file that has something generated, as it should be."""
+    for name in PAGES:
+        path = ROOT / name
+        yield path, _PART.sub(lambda found: found[1] + _table(found[2]) + found[3], path.read_text())
+    yield ROOT / "docs/graph-orpheus.svg", draw_svg(Orpheus)
+
+
+def _table(name: str) -> str:
+    return "".join(f"{line}\n" for line in PARTS[name]())
+
+
+if __name__ == "__main__":
+    for path, text in generated():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(ROOT)}")
