@@ -145,7 +145,17 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ("sevre", "No such command 'sevre'"),
-        ("serve", "Missing argument 'NAME[:VARIANT][=CHECKPOINT]...' (see walkserve serve --help)"),
+        (
+            "serve",
+            "no model is named; name one, as in walkserve serve orpheus:toy, or list some in a --config",
+        ),
+        ("generate", "Missing argument 'NAME[:VARIANT][=CHECKPOINT]' (see walkserve generate --help)"),
+        ("serve orpheus:toy --json", "--json belongs to --show-config"),
+        ("serve orpheus:toy --cors-origin example.org", "--cors-origin: 'example.org' is no origin"),
+        ("serve orpheus:toy --cors-origin http://a/b", "--cors-origin: 'http://a/b' is no origin"),
+        ("serve orpheus:toy --api-key-file nowhere", "File 'nowhere' does not exist"),
+        ("serve orpheus:toy --max-open-requests 0", "0 is not in the range x>=1"),
+        ("serve orpheus:toy --log-format xml", "'xml' is not one of 'text', 'json'"),
         ("serve orpheus --prot 1", "No such option"),
         ("serve orpheus --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535"),
         ("serve orphus", "there is no model 'orphus'; did you mean 'orpheus'? installed: "),
@@ -302,10 +312,12 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     assert run.code == 7, run.errors
     asked = json.loads(run.out)
     assert (asked["host"], asked["port"], asked["log_level"]) == ("0.0.0.0", 0, "warning")
+    assert asked["log_format"] == "text"
     (model,) = asked["models"]
     assert model | {"token_budget": 0, "max_rows": 0} == {
         "name": "mute:mine",
         "family": "mute",
+        "plugin": "walk-plugin-mute",
         "label": f"{mute}/files",
         "folders": {"main": f"{mute}/files"},
         "device_ranks": [2],
@@ -378,6 +390,7 @@ def test_generate_writes_what_the_engine_gives(
     assert engine.asked == {
         **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
         **{"cache_tokens": 64, "revision": None, "offline": True, "token": None},
+        "plugins": (),
         **{"text": "hello", "outputs": ("speech",), "seed": 5},
         **{"voice": "tara", "temperature": 0.4, "constrain": True},
     }
