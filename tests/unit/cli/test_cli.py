@@ -413,6 +413,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "device": "cpu",
         "dtype": "bfloat16",
         "deterministic": True,
+        "profile": False,
         "cache_tokens": 64,
         "token_budget": 0,
         "max_rows": 0,

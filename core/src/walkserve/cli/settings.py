@@ -235,9 +235,7 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         "A YAML or TOML file: which component is on which rank.",
         metavar="FILE",
     ),
-    Setting(
-        "profile", click.BOOL, False, "Note where the time of each request goes; see walkserve profile."
-    ),
+    Setting("profile", click.BOOL, False, "Note where the time of each request goes; see walkserve profile."),
     Setting("strict", click.BOOL, False, "Do not start next to a plugin that is broken."),
     *MODEL_SETTINGS,
     Setting("log_format", click.Choice(FORMATS), "text", "json writes each line as a JSON object."),

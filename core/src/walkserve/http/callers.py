@@ -19,8 +19,8 @@ from walkserve.delivery import Chunk
 from walkserve.http.calls import Call, Item, Items
 from walkserve.http.ids import new_id
 from walkserve.http.meters import Meters
-from walkserve.http.profiles import Profiles
 from walkserve.http.problems import TooManyRequests
+from walkserve.http.profiles import Profiles
 from walkserve.http.requests import RequestLog
 from walkserve.logs import about
 from walkserve.transport.base import Unsendable
