@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +205,15 @@ def test_one_line_says_how_each_request_ended(operated):
     assert said["bytes"] == len(answer.content)
     assert (said["finish_reason"], said["model"]) == ("length", "orpheus")
     assert said["duration_s"] > 0
+
+
+def test_to_be_reachable_from_elsewhere_without_keys_is_a_warning(start_server):
+    server = start_server("orpheus:toy", "--host", "0.0.0.0", "--port", "0")
+    deadline = time.monotonic() + 60
+    while "listening on" not in server.printed:
+        assert time.monotonic() < deadline and server.process.poll() is None, server.printed
+        time.sleep(0.02)
+    assert "WARNING 0.0.0.0 is reachable from elsewhere, and without API keys" in server.printed
 
 
 # --- two of one family ------------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from walkserve import messages as m
+from walkserve.http.access import logged
 from walkserve.http.keys import ApiKeys
+from walkserve.http.requests import RequestLog
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +102,45 @@ async def test_what_is_asked_every_second_is_only_for_debugging(stage, lines):
         await at.client.get("/v1/models")
         said = await lines.wait(3)
     assert [one["level"] for one in said] == ["DEBUG", "DEBUG", "INFO"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "status", "size"),
+    [
+        (
+            [
+                {"type": "websocket.accept"},
+                {"type": "websocket.send", "bytes": b"12"},
+                {"type": "websocket.send", "text": "3"},
+                {"type": "websocket.close", "code": 1000},
+            ],
+            101,
+            3,
+        ),
+        ([{"type": "websocket.close", "code": 1008}], 403, 0),
+        (
+            [
+                {"type": "websocket.http.response.start", "status": 401, "headers": []},
+                {"type": "websocket.http.response.body", "body": b"no"},
+            ],
+            401,
+            2,
+        ),
+    ],
+    ids=["opened", "closed", "refused"],
+)
+async def test_a_socket_has_one_line_when_it_is_over(lines, messages, status, size):
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async def send(message: Any) -> None: ...
+
+    scope: Any = {"type": "websocket", "path": "/v1/stream", "headers": []}
+    await logged(app, RequestLog())(scope, send, send)  # type: ignore[arg-type]
+    (said,) = await lines.wait()
+    assert (said["method"], said["path"]) == ("WEBSOCKET", "/v1/stream")
+    assert (said["status"], said["bytes"]) == (status, size)
 
 
 async def test_no_line_holds_what_was_said_who_said_it_or_with_which_key(stage, lines):

@@ -130,9 +130,7 @@ class ConductorState:
     def _begin(self, served: Served, message: m.Submit, request: Request) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
         trace = Trace(served.addresses) if served.profiles and message.client != NOBODY else None
-        life = Life(
-            number, message.client, message.tag, request, set(served.addresses), trace, message.label
-        )
+        life = Life(number, message.client, message.tag, request, set(served.addresses), trace, message.label)
         self._lives[number] = (served, life)
         self._by_tag[(message.client, message.tag)] = number
         opened = m.OpenRequest(
