@@ -79,6 +79,7 @@ def _write(scope: Scope, id: str, seen: _Seen, took_s: float, record: Record | N
 
 def _finish(record: Record) -> str:
     """``"stop"``, ``"length"``, …; for what did not end well, how it is instead."""
-    if record.state == "failed":
-        return (record.fault.code if record.fault else None) or "failed"
-    return record.finish_reason or record.state if record.state == "done" else record.state
+    if record.fault is not None:
+        return record.fault.code or "failed"
+    is_done = record.state == "done"
+    return record.finish_reason if is_done and record.finish_reason is not None else record.state
