@@ -17,6 +17,7 @@ import walkserve
 import walkserve_sdk
 from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
+from walkserve.cli.settings import SERVE_SETTINGS, shown
 from walkserve.http.app import create_app
 from walkserve.http.callers import BUFFER_BYTES, Caller
 from walkserve.http.generate_accept import OFFERED
@@ -64,7 +65,28 @@ def test_every_command_and_every_flag_is_in_the_reference(command):
     flags = {flag for each in import_module(COMMANDS[command]).command.params for flag in each.opts}
     flags = {flag for flag in flags if flag.startswith("--")}
     told = set(re.findall(r"`(--[a-z-]+)", section))
-    assert told == flags
+    assert {flag for flag in told if not flag.startswith("--no-")} == flags
+
+
+def test_every_setting_is_told_in_its_three_spellings_with_its_default():
+    table = _section(_page("reference/configuration.md"), "## Settings")
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| `.*", table, re.M)]
+    told = [[re.findall(r"`([^`]+)`", cell) for cell in row[:4]] for row in cells]
+    assert told == [
+        [
+            [setting.name],
+            [setting.flag],
+            list(setting.variables),
+            [shown(setting.default)] if shown(setting.default) else [],
+        ]
+        for setting in SERVE_SETTINGS
+    ]
+
+
+def test_what_one_model_may_choose_for_itself_is_told():
+    text = _section(_page("reference/configuration.md"), "## Models").split("```")[0]
+    own = [setting.name for setting in SERVE_SETTINGS if setting.is_own]
+    assert re.findall(r"`(\w+)`", text[text.index("may choose") :]) == own
 
 
 class _NoPost:

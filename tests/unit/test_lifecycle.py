@@ -18,10 +18,11 @@ from walkserve.transport.base import Unsendable
 
 CHILD = """
 import logging, sys
-from walkserve.lifecycle import configure_child, follow_parent
+from walkserve.lifecycle import follow_parent
+from walkserve.logs import start_logging
 follow_parent(int(sys.argv[1]))
 assert "msgspec" not in sys.modules and "torch" not in sys.modules
-configure_child("speaker.rank0", "info")
+start_logging("speaker.rank0", "info", "text")
 logging.getLogger("walkserve.somewhere").info("here")
 """
 

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from walkserve_sdk import Checkpoint
 
+CACHE_TOKENS = 32_768
+
 
 class ModelConfig(Struct, frozen=True):
     """One model to serve.
@@ -16,6 +18,7 @@ class ModelConfig(Struct, frozen=True):
     Args:
         name: As clients know it: ``orpheus`` or ``orpheus:toy``.
         family: Its entry point's name.
+        plugin: The distribution that brings the family; the only one it is loaded from.
         label: What the user named as its checkpoint.
         folders: Part of the checkpoint -> folder on this machine.
         ranks: Component -> name of the worker that holds it, ``orpheus.host`` or ``orpheus.rank0``.
@@ -37,16 +40,22 @@ class ModelConfig(Struct, frozen=True):
     device: str = "auto"
     dtype: str = "auto"
     deterministic: bool = False
-    cache_tokens: int = 32_768
+    cache_tokens: int = CACHE_TOKENS
     token_budget: int = 512
     max_rows: int = 64
     profile: bool = False
     device_ranks: tuple[int, ...] = ()
+    plugin: str = ""
 
     @property
     def checkpoint(self) -> Checkpoint:
         """For the family's declaration and its components."""
         return Checkpoint({part: Path(folder) for part, folder in self.folders.items()}, self.label)
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """Where the family may be loaded from."""
+        return (self.plugin,) if self.plugin else ()
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -65,6 +74,7 @@ class ServerConfig(Struct, frozen=True):
     models: tuple[ModelConfig, ...]
     run_folder: str
     log_level: str = "info"
+    log_format: str = "text"
     threads: int = 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import signal
 import sys
@@ -28,11 +27,3 @@ def follow_parent(parent: int) -> None:
     # told, not asked before: a child whose parent died early would take its foster parent for it
     if os.getppid() != parent:
         sys.exit(1)
-
-
-def configure_child(name: str, log_level: str) -> None:
-    """Log to stderr, under the child's own name."""
-    handler = logging.StreamHandler(sys.stderr)
-    line = "%(asctime)s %(child)s %(name)s %(levelname)s %(message)s"
-    handler.setFormatter(logging.Formatter(line, defaults={"child": name}))
-    logging.basicConfig(level=log_level.upper(), handlers=[handler])

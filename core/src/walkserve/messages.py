@@ -121,7 +121,10 @@ class SentPart(Struct, frozen=True):
 
 
 class Submit(Message, frozen=True):
-    """Serve this request, checked by the model's own gate; answer to ``client`` under ``tag``."""
+    """Serve this request, checked by the model's own gate; answer to ``client`` under ``tag``.
+
+    ``label`` is its id as its client knows it, for logs.
+    """
 
     client: str
     tag: int
@@ -131,6 +134,7 @@ class Submit(Message, frozen=True):
     options: Any  # the family's Options: the dataclass itself in one process, a mapping between two
     seed: int
     given: tuple[str, ...] = ()
+    label: str = ""
 
 
 class Cancel(Message, frozen=True):
@@ -332,6 +336,7 @@ class OpenRequest(Message, frozen=True):
     options: Any
     seed: int
     outputs: tuple[str, ...]
+    label: str = ""  # its id as its client knows it, for logs
 
 
 class StartWalk(Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 
@@ -81,9 +81,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Found:
-    """Every claim that is installed: model's name -> who claims it, both sorted."""
+    """Every claim that is installed and allowed: model's name -> who claims it, both sorted.
+
+    Args:
+        barred: The same of plugins that are installed and not among those that may be loaded.
+    """
 
     claims: Mapping[str, tuple[Claim, ...]]
+    barred: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +102,12 @@ class Found:
             PluginError: Two distributions claim it, or the metadata of the one is wrong.
         """
         claims = self.claims.get(name, ())
+        if not claims and name in self.barred:
+            plugins = " and ".join(claim.distribution for claim in self.barred[name])
+            raise SettingError(
+                f"the model {name!r} is of {plugins}, which is not among the plugins that may be loaded; "
+                f"add it to them, or serve another: {', '.join(self.names) or 'there is none'}"
+            )
         if not claims:
             raise SettingError(f"there is no model {name!r}{self._instead_of(name)}")
         if len(claims) > 1:
@@ -113,9 +124,18 @@ class Found:
         return f"{near}{';' if not near else ''} installed: {', '.join(self.names)}"
 
 
-def find_models() -> Found:
-    """Read the entry points of everything installed. A broken distribution harms no other."""
+def find_models(plugins: Collection[str] = ()) -> Found:
+    """Read the entry points of everything installed. A broken distribution harms no other.
+
+    Args:
+        plugins: The only distributions that may be loaded; empty for all.
+
+    Raises:
+        SettingError: One of ``plugins`` is not installed, or brings no model.
+    """
     claims: dict[str, list[Claim]] = {}
+    barred: dict[str, list[Claim]] = {}
+    allowed = {_key(plugin): plugin for plugin in plugins}
     seen: set[str] = set()
     for distribution in importlib_metadata.distributions():
         try:
@@ -125,15 +145,39 @@ def find_models() -> Found:
         if not text or GROUP not in text:
             continue
         name, version = _identity(distribution)
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        key = _key(name)
         if key in seen:  # the first on sys.path is the one that is imported
             continue
         seen.add(key)
         for claim in _claims(distribution, name, version):
-            claims.setdefault(claim.name, []).append(claim)
-    for each in claims.values():
-        each.sort(key=lambda claim: claim.plugin)
-    return Found({name: tuple(claims[name]) for name in sorted(claims)})
+            place = claims if not allowed or key in allowed else barred
+            place.setdefault(claim.name, []).append(claim)
+    found = Found(_sorted(claims), _sorted(barred))
+    for key, plugin in allowed.items():
+        if key not in seen:
+            raise SettingError(_missing_plugin(plugin, found))
+    return found
+
+
+def _key(distribution: str) -> str:
+    """The name of a distribution as all its spellings have it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _sorted(claims: Mapping[str, list[Claim]]) -> dict[str, tuple[Claim, ...]]:
+    return {name: tuple(sorted(claims[name], key=lambda claim: claim.plugin)) for name in sorted(claims)}
+
+
+def _missing_plugin(plugin: str, found: Found) -> str:
+    every = [claim for claims in (found.claims, found.barred) for each in claims.values() for claim in each]
+    of = sorted({claim.distribution for claim in every if claim.name == plugin})
+    if of:
+        return f"{plugin!r} is a model, not a plugin; write the plugin it is of: {' or '.join(of)}"
+    installed = sorted({claim.distribution for claim in every})
+    near = did_you_mean(plugin, installed)
+    near = "" if near.startswith("; known") else near
+    listed = f"installed: {', '.join(installed)}" if installed else "none is installed"
+    return f"there is no plugin {plugin!r}{near}{'' if near else ';'} {listed}"
 
 
 def list_models() -> list[ModelListing]:
@@ -152,15 +196,40 @@ def list_models() -> list[ModelListing]:
     ]
 
 
-def load_model(name: str) -> type[Model]:
+def problems(plugins: Collection[str] = (), *, imports: bool) -> dict[str, str]:
+    """What is wrong with the plugins that may be loaded: a line for each model that cannot be.
+
+    Args:
+        plugins: As for ``find_models``.
+        imports: Import every family too; metadata alone says less, and runs nobody's code.
+    """
+    found = find_models(plugins)
+    wrong = {}
+    for name in found.names:
+        try:
+            claim = found.one(name)
+            missing = _missing_module(claim.target)
+            if missing:
+                raise PluginError(f"{name} ({claim.plugin}): {missing}")
+            if imports:
+                load_model(name, plugins)
+        except PluginError as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+def load_model(name: str, plugins: Collection[str] = ()) -> type[Model]:
     """Import one family.
+
+    Args:
+        plugins: As for ``find_models``.
 
     Raises:
         SettingError: No such model is installed.
         PluginError: It is installed and cannot be used; the message names its distribution, the fact and
             the cure. What it raised is the error's cause.
     """
-    claim = find_models().one(name)
+    claim = find_models(plugins).one(name)
     label = f"{name} ({claim.plugin})"
     module, _, attribute = claim.target.partition(":")
     try:

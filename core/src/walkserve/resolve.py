@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import TypedDict, Unpack
 
 from walkserve.checkpoints import HubAccess, resolve_checkpoint
 from walkserve.conductor.placement import Placement, place, read_placement, worker_prefix
-from walkserve.config import ModelConfig, rank_number
+from walkserve.config import CACHE_TOKENS, ModelConfig, rank_number
 from walkserve.errors import SettingError
 from walkserve.graph.lower import lower_model
 from walkserve.model_names import ModelName, parse_model_name
@@ -38,6 +39,7 @@ class Choices(TypedDict, total=False):
         revision: Branch, tag or commit of the one model's repository.
         offline: Take only what is in the hub's local cache.
         token: Of the hub, for gated and private repositories.
+        plugins: The only distributions that may be loaded; empty for all that are installed.
     """
 
     placement: Path | str | None
@@ -49,6 +51,30 @@ class Choices(TypedDict, total=False):
     revision: str | None
     offline: bool
     token: str | None
+    plugins: tuple[str, ...]
+
+
+class OwnChoices(TypedDict, total=False):
+    """What may be chosen for one of several models that are served together; as in ``Choices``."""
+
+    device: str
+    dtype: str
+    deterministic: bool
+    cache_tokens: int | None
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class AskedModel:
+    """A model to serve.
+
+    Args:
+        name: ``NAME[:VARIANT][=CHECKPOINT]``.
+        own: What is chosen for it alone, whatever is chosen for all.
+    """
+
+    name: str
+    own: OwnChoices = field(default_factory=lambda: OwnChoices())
 
 
 def resolve_model(text: str, **choices: Unpack[Choices]) -> ModelConfig:
@@ -56,7 +82,7 @@ def resolve_model(text: str, **choices: Unpack[Choices]) -> ModelConfig:
     return resolve_models((text,), **choices)[0]
 
 
-def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[ModelConfig, ...]:
+def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices]) -> tuple[ModelConfig, ...]:
     """Find, check and place models, and fetch their files; the slow part comes last.
 
     Raises:
@@ -66,10 +92,14 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         LoadError: A checkpoint is not where it should be, and cannot be fetched.
     """
     _check_types(choices)
-    names = [parse_model_name(text) for text in texts]
-    device, dtype = choices.get("device", "auto"), choices.get("dtype", "auto")
+    asked = [AskedModel(model) if isinstance(model, str) else model for model in models]
+    names = [parse_model_name(model.name) for model in asked]
     _check_names(names)
-    _check_choices(device, dtype, choices.get("cache_tokens"))
+    _check_choices(choices)
+    for model in asked:
+        _check_types(model.own)
+        _check_choices(model.own)
+    chosen: list[Choices] = [{**choices, **model.own} for model in asked]
     revision = choices.get("revision")
     if revision is not None and len(names) > 1:
         raise SettingError(
@@ -78,10 +108,12 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         )
     path = choices.get("placement")
     placement = read_placement(Path(path)) if path is not None else Placement({})
-    families = [load_model(name.family) for name in names]
+    plugins = choices.get("plugins", ())
+    found = find_models(plugins)
+    families = [load_model(name.family, plugins) for name in names]
     for family in families:
         lower_model(family)
-    placement.check({name.served: name.family for name in names}, find_models().names)
+    placement.check({name.served: name.family for name in names}, found.names)
     ranks = [
         place(name.served, family, placement.entries(name.served, name.family), on_cpu=_is_cpu(device))
         for name, family in zip(names, families, strict=True)
@@ -90,13 +122,11 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
         _check_length(name, workers.values())
     access = HubAccess(choices.get("offline", False), choices.get("token"))
     checkpoints = [
-        resolve_checkpoint(name, family, revision=revision, access=access)
-        for name, family in zip(names, families, strict=True)
+        resolve_checkpoint(name, family, revision=own.get("revision"), access=access)
+        for name, family, own in zip(names, families, chosen, strict=True)
     ]
     every = {worker for workers in ranks for worker in workers.values()}
     device_ranks = tuple(number for worker in sorted(every) if (number := rank_number(worker)) is not None)
-    cache_tokens = choices.get("cache_tokens")
-    pool = {} if cache_tokens is None else {"cache_tokens": cache_tokens}
     return tuple(
         ModelConfig(
             name=name.served,
@@ -104,14 +134,15 @@ def resolve_models(texts: Sequence[str], **choices: Unpack[Choices]) -> tuple[Mo
             label=checkpoint.label,
             folders={part: str(folder) for part, folder in checkpoint.folders.items()},
             ranks=workers,
-            device=device,
-            dtype=dtype,
-            deterministic=choices.get("deterministic", False),
+            device=own.get("device", "auto"),
+            dtype=own.get("dtype", "auto"),
+            deterministic=own.get("deterministic", False),
+            cache_tokens=own.get("cache_tokens") or CACHE_TOKENS,
             profile=choices.get("profile", False),
             device_ranks=device_ranks,
-            **pool,
+            plugin=found.one(name.family).distribution,
         )
-        for name, checkpoint, workers in zip(names, checkpoints, ranks, strict=True)
+        for name, checkpoint, workers, own in zip(names, checkpoints, ranks, chosen, strict=True)
     )
 
 
@@ -136,6 +167,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "revision": (str, NoneType),
     "offline": (bool,),
     "token": (str, NoneType),
+    "plugins": (tuple,),
 }
 
 
@@ -179,9 +211,22 @@ def _check_length(name: ModelName, workers: Iterable[str]) -> None:
         )
 
 
-def _check_choices(device: str, dtype: str, cache_tokens: int | None) -> None:
+def _check_choices(choices: Choices | OwnChoices) -> None:
+    check_device(choices.get("device", "auto"))
+    check_dtype(choices.get("dtype", "auto"))
+    cache_tokens = choices.get("cache_tokens")
+    if cache_tokens is not None and cache_tokens < 1:
+        raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")
+
+
+def check_device(device: str) -> None:
+    """Raises SettingError where there is no such device."""
     if device not in DEVICES:
         raise SettingError(f"there is no device {device!r}; there is {', '.join(DEVICES)}")
+
+
+def check_dtype(dtype: str) -> None:
+    """Raises SettingError where it is none that is served, and says why float16 is none."""
     if dtype in _HALF:
         raise SettingError(
             f"the dtype {dtype!r} is not served: its range is too small for weights trained in bfloat16, "
@@ -189,5 +234,3 @@ def _check_choices(device: str, dtype: str, cache_tokens: int | None) -> None:
         )
     if dtype not in DTYPES:
         raise SettingError(f"there is no dtype {dtype!r}; there is {', '.join(DTYPES)}")
-    if cache_tokens is not None and cache_tokens < 1:
-        raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")

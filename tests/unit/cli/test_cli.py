@@ -147,7 +147,17 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ("sevre", "No such command 'sevre'"),
-        ("serve", "Missing argument 'NAME[:VARIANT][=CHECKPOINT]...' (see walkserve serve --help)"),
+        (
+            "serve",
+            "no model is named; name one, as in walkserve serve orpheus:toy, or list some in a --config",
+        ),
+        ("generate", "Missing argument 'NAME[:VARIANT][=CHECKPOINT]' (see walkserve generate --help)"),
+        ("serve orpheus:toy --json", "--json belongs to --show-config"),
+        ("serve orpheus:toy --cors-origin example.org", "--cors-origin: 'example.org' is no origin"),
+        ("serve orpheus:toy --cors-origin http://a/b", "--cors-origin: 'http://a/b' is no origin"),
+        ("serve orpheus:toy --api-key-file nowhere", "File 'nowhere' does not exist"),
+        ("serve orpheus:toy --max-open-requests 0", "0 is not in the range x>=1"),
+        ("serve orpheus:toy --log-format xml", "'xml' is not one of 'text', 'json'"),
         ("serve orpheus --prot 1", "No such option"),
         ("serve orpheus --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535"),
         ("serve orphus", "there is no model 'orphus'; did you mean 'orpheus'? installed: "),
@@ -292,6 +302,94 @@ def test_offline_is_also_taken_from_the_environment(tmp_path: Path) -> None:
     assert "canopylabs/orpheus-3b-0.1-ft: offline, so only the local cache was searched" in run.errors
 
 
+# --- plugins ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(mute: Path) -> Path:
+    """The good family, and beside it one that is gone, one that raises, and one of another API level."""
+    add_plugin(mute, "gone", "walk_plugin_gone:Gone")
+    (mute / "raises.py").write_text("1 / 0\n")
+    add_plugin(mute, "raises", "raises:Raises")
+    (mute / "newer.py").write_text(MUTE.replace("Mute", "Newer") + "    API_LEVEL = 2\n")
+    add_plugin(mute, "newer", "newer:Newer", descriptor='{"api": 2}')
+    return mute
+
+
+def test_a_good_model_is_served_next_to_broken_plugins_which_are_said(crowd: Path) -> None:
+    run = walkserve("serve", "mute", path=crowd)
+    assert run.code == 7, run.errors
+    assert [model["name"] for model in json.loads(run.out)["models"]] == ["mute"]
+    gone, newer = run.errors.splitlines()
+    assert "a plugin is broken: gone (walk-plugin-gone 2.0): its entry point is" in gone
+    assert "a plugin is broken: newer (walk-plugin-newer 2.0): it is written for API level 2" in newer
+
+
+def test_strictly_no_server_starts_next_to_a_broken_plugin_and_all_of_them_are_named(crowd: Path) -> None:
+    run = walkserve("serve", "mute", "--strict", path=crowd)
+    assert (run.code, run.out) == (1, "")
+    (line,) = run.errors.splitlines()
+    assert "gone (walk-plugin-gone 2.0): its entry point is 'walk_plugin_gone:Gone'" in line
+    assert "raises (walk-plugin-raises 2.0) failed to import: ZeroDivisionError" in line
+    assert (
+        "newer (walk-plugin-newer 2.0): it is written for API level 2, and this walkserve has API level 1"
+        in line
+    )
+    assert line.endswith("(--strict)")
+    assert "torch" not in run.heavy
+
+
+def test_strictly_good_plugins_are_served(mute: Path) -> None:
+    assert walkserve("serve", "mute", "--strict", path=mute).code == 7
+
+
+def test_only_the_plugins_that_are_allowed_count(crowd: Path) -> None:
+    run = walkserve("serve", "mute", "--strict", "--plugin", "walk-plugin-mute", path=crowd)
+    assert (run.code, run.errors) == (7, "")
+    run = walkserve("serve", "mute", env={"WALKSERVE_PLUGINS": "walk-plugin-orpheus"}, path=crowd)
+    assert "the model 'mute' is of walk-plugin-mute, which is not among the plugins" in refused(run)
+
+
+def test_a_plugin_that_is_allowed_and_not_installed_is_an_error_with_near_names(mute: Path) -> None:
+    message = (
+        "there is no plugin 'walk-plugin-mut'; did you mean 'walk-plugin-mute'? installed: walk-plugin-mute"
+    )
+    assert message in refused(walkserve("serve", "mute", "--plugin", "walk-plugin-mut", path=mute))
+    (mute / "c.yaml").write_text("models: [mute]\nplugins: [mute]\n")
+    run = walkserve("serve", "--config", mute / "c.yaml", path=mute)
+    assert refused(run) == "'mute' is a model, not a plugin; write the plugin it is of: walk-plugin-mute"
+
+
+def test_two_plugins_that_claim_one_model_are_both_named_and_the_allowed_one_is_served(mute: Path) -> None:
+    twin = mute / "walk_plugin_twin-1.0.dist-info"
+    twin.mkdir()
+    (twin / "METADATA").write_text("Metadata-Version: 2.1\nName: walk-plugin-twin\nVersion: 1.0\n")
+    (twin / "entry_points.txt").write_text("[walkserve.models]\nmute = twin:Mute\n")
+    run = walkserve("serve", "mute", path=mute)
+    assert run.code == 1
+    assert run.errors == (
+        "walkserve: mute: walk-plugin-mute 2.0 and walk-plugin-twin 1.0 both claim this name; "
+        "uninstall all but one"
+    )
+    run = walkserve("serve", "mute", "--plugin", "walk_plugin_mute", path=mute)
+    assert run.code == 7, run.errors
+    assert json.loads(run.out)["models"][0]["plugin"] == "walk-plugin-mute"
+
+
+@pytest.mark.parametrize(("level", "cure"), [(0, "a newer walk-plugin-newer"), (2, "a newer walkserve")])
+def test_a_plugin_for_another_api_level_is_refused_with_both_levels(
+    mute: Path, level: int, cure: str
+) -> None:
+    (mute / "newer.py").write_text(MUTE.replace("Mute", "Newer") + f"    API_LEVEL = {level}\n")
+    add_plugin(mute, "newer", "newer:Newer")
+    run = walkserve("serve", "newer", path=mute)
+    assert run.code == 1
+    assert run.errors == (
+        f"walkserve: newer (walk-plugin-newer 2.0): it is written for API level {level}, and this walkserve "
+        f"has API level 1; install {cure}, so that the two levels are the same"
+    )
+
+
 # --- what reaches the server -----------------------------------------------------------------------------
 
 
@@ -307,10 +405,12 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     assert run.code == 7, run.errors
     asked = json.loads(run.out)
     assert (asked["host"], asked["port"], asked["log_level"]) == ("0.0.0.0", 0, "warning")
+    assert asked["log_format"] == "text"
     (model,) = asked["models"]
     assert model | {"token_budget": 0, "max_rows": 0} == {
         "name": "mute:mine",
         "family": "mute",
+        "plugin": "walk-plugin-mute",
         "label": f"{mute}/files",
         "folders": {"main": f"{mute}/files"},
         "device_ranks": [2],
@@ -318,12 +418,47 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "device": "cpu",
         "dtype": "bfloat16",
         "deterministic": True,
+        "profile": False,
         "cache_tokens": 64,
         "profile": True,
         "token_budget": 0,
         "max_rows": 0,
     }
     assert "torch" not in run.heavy
+
+
+def test_settings_of_the_web_server_reach_it_and_keys_only_as_digests(mute: Path) -> None:
+    (mute / "keys").write_text("sesame\n")
+    (mute / "keys").chmod(0o644)
+    (mute / "c.toml").write_text('models = ["mute"]\napi_key_file = "keys"\nmax_body_bytes = 99\n')
+    env = {"WALKSERVE_MAX_OPEN_REQUESTS": "3", "WALKSERVE_RECEIVE_TIMEOUT_S": "2.5"}
+    run = walkserve("serve", "--config", mute / "c.toml", "--cors-origin", "*", path=mute, env=env)
+    assert run.code == 7, run.errors
+    http = json.loads(run.out)["http"]
+    assert (http["body_bytes"], http["max_open_requests"], http["receive_timeout_s"]) == (99, 3, 2.5)
+    assert (http["cors_origins"], len(http["keys"]["digests"])) == (["*"], 1)
+    assert "sesame" not in run.out + run.errors
+    assert "every user of this machine may read these API keys" in run.errors
+
+
+def test_the_log_level_of_a_file_shows_where_an_error_came_from(mute: Path) -> None:
+    (mute / "c.yaml").write_text(f"models: ['mute={mute}/nowhere']\nlog_level: debug\n")
+    run = walkserve("serve", "--config", mute / "c.yaml", path=mute)
+    assert run.code == 1
+    assert "Traceback (most recent call last):" in run.errors
+
+
+def test_an_error_is_an_object_where_logs_are_objects(mute: Path) -> None:
+    run = walkserve("serve", f"mute={mute}/nowhere", "--log-format", "json", path=mute)
+    assert run.code == 1
+    (line,) = run.errors.splitlines()
+    assert "there is no such folder" in json.loads(line)["message"]
+
+
+def test_generate_takes_variables_too(mute: Path) -> None:
+    arguments = ("generate", "orpheus:toy", "--text", "a", "--out", "a.wav")
+    run = walkserve(*arguments, env={"WALKSERVE_DTYPE": "half"})
+    assert refused(run).startswith("WALKSERVE_DTYPE: the dtype 'half' is not served")
 
 
 def test_several_models_are_served_together(mute: Path) -> None:
@@ -384,6 +519,7 @@ def test_generate_writes_what_the_engine_gives(
     assert engine.asked == {
         **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
         **{"cache_tokens": 64, "revision": None, "offline": True, "token": None},
+        "plugins": (),
         **{"text": "hello", "outputs": ("speech",), "seed": 5},
         **{"voice": "tara", "temperature": 0.4, "constrain": True},
     }

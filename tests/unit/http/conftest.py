@@ -232,8 +232,12 @@ async def serving(
     async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
     models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
     async with Caller(mailbox, buffer_bytes=buffer_bytes, profiles=profiles) as caller:
+    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
+    http = HttpSettings(**settings)
+    async with Caller(mailbox, buffer_bytes=buffer_bytes, max_open=http.max_open_requests) as caller:
         await caller.wait_until(lambda: caller.state == state)
-        server = Server(create_app(caller, models, HttpSettings(**settings)), bind("127.0.0.1", 0))
+        app, bound = create_app(caller, models, http), bind("127.0.0.1", 0)
+        server = Server(app, bound, receive_timeout_s=http.receive_timeout_s)
         ready = asyncio.Event()
         running = asyncio.create_task(server.run(ready.set))
         await ready.wait()
@@ -258,6 +262,7 @@ def stage() -> Iterator[Any]:
         Parrot=Parrot,
         Studio=Studio,
         READY=READY,
+        Submit=m.Submit,
         serving=serving,
         sound=sound,
         emitted=emitted,

@@ -63,6 +63,7 @@ async def test_a_request_is_submitted_complete(mailbox, stage, request_of_parrot
                 request_of_parrot.options,
                 7,
                 ("max_tokens", "seed"),
+                call.record.id,
             )
 
 

@@ -59,7 +59,7 @@ class Engine:
         self.config = resolve_model(
             model, device=device, dtype=dtype, deterministic=deterministic, **settings
         )
-        self.model: Model = load_model(self.config.family)(self.config.checkpoint)
+        self.model: Model = load_model(self.config.family, self.config.plugins)(self.config.checkpoint)
         self._threads: Threads | None = None
         self._calls: dict[int, Call] = {}  # requests that have not ended
         self._tags = count()

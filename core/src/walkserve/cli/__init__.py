@@ -72,8 +72,14 @@ def _complain(message: str, error: Exception, code: int) -> int:
 
     from rich.console import Console
 
+    from walkserve.logs import is_json
+
+    is_debug = logging.getLogger("walkserve").isEnabledFor(logging.DEBUG)
+    if is_json():
+        logging.getLogger("walkserve").error("%s", message, exc_info=error if is_debug else None)
+        return code
     console = Console(stderr=True)
-    if logging.getLogger("walkserve").isEnabledFor(logging.DEBUG):
+    if is_debug:
         import traceback
 
         console.print(

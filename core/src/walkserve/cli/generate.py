@@ -72,7 +72,7 @@ def command(
     """Speak a text into a file, without a server."""
     format = _check_out(out)
     asked = _collect(options, seed)
-    output = _audio_output(name)
+    output = _audio_output(name, choices["plugins"])
     if text == "-":
         text = sys.stdin.read()
     if not text.strip():
@@ -125,7 +125,7 @@ def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, 
     return asked
 
 
-def _audio_output(name: str) -> str:
+def _audio_output(name: str, plugins: Sequence[str]) -> str:
     """The output to write. Families with none, or with several, wait for a later version."""
     from walkserve.errors import SettingError
     from walkserve.model_names import parse_model_name
@@ -133,7 +133,7 @@ def _audio_output(name: str) -> str:
     from walkserve_sdk.ports import Audio
 
     family = parse_model_name(name).family
-    outputs = load_model(family).spec.outputs
+    outputs = load_model(family, plugins).spec.outputs
     audio = [output for output, port in outputs.items() if isinstance(port.kind, Audio)]
     if len(audio) != 1:
         raise SettingError(
@@ -151,7 +151,7 @@ def _check_request(
     from walkserve_sdk import Part
 
     config = resolve_model(name, **choices)
-    model = load_model(config.family)(config.checkpoint)
+    model = load_model(config.family, config.plugins)(config.checkpoint)
     model.request(outputs=(output,), parts=(Part("text", text),), options=asked)
 
 

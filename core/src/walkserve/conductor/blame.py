@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from types import TracebackType
 
+from walkserve.logs import about
 from walkserve.messages import Fault
 from walkserve_sdk import WalkFailed, WalkserveError
 from walkserve_sdk.tracks import Finished, Step, TrackRun
@@ -27,11 +28,13 @@ class Blamed:
     Args:
         place: What runs in it, for the log and the client.
         fail: Told the fault.
+        label: Of the request, for the log.
     """
 
-    def __init__(self, place: str, fail: Callable[[Fault], None]) -> None:
+    def __init__(self, place: str, fail: Callable[[Fault], None], label: str = "") -> None:
         self._place = place
         self._fail = fail
+        self._label = label
 
     def __enter__(self) -> None:
         return None
@@ -42,7 +45,7 @@ class Blamed:
         if not isinstance(error, Exception):
             return False
         if not isinstance(error, Told | WalkserveError):
-            log.error("%s raised", self._place, exc_info=error)
+            log.error("%s raised", self._place, exc_info=error, extra=about(self._label))
         self._fail(fault_of(error, self._place))
         return True
 

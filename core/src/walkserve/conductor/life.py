@@ -39,6 +39,7 @@ class Life:
     """The ledger of one request.
 
     Args:
+        label: Its id as its client knows it, for logs.
         holders: Addresses of workers that hold something of it.
         pages: Reserved, per cached component.
         trace: What happened when; None where profiles are off.
@@ -50,6 +51,7 @@ class Life:
     request: Request
     holders: set[str]
     trace: Trace | None = None
+    label: str = ""
     phase: Phase = Phase.PREPARING
     prepared: Outcome = field(default_factory=Outcome)
     tracks: dict[str, TrackLife] = field(default_factory=dict)

@@ -11,15 +11,12 @@ A file says, for a served name or for a whole family, which components go on whi
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from walkserve.errors import SettingError
+from walkserve.spots import Spot, read_spots, shown_kind
 from walkserve_sdk.errors import DeclarationError, did_you_mean
 from walkserve_sdk.models import Model
 
@@ -159,27 +156,6 @@ def _check_graphs(family: type[Model], chosen: Mapping[str, Placed], workers: Ma
 # --- reading a file -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Spot:
-    """A value of the file and its place in it. Mappings and lists hold spots."""
-
-    value: Any
-    where: str
-
-    def wrong(self, what: str) -> SettingError:
-        return SettingError(f"{self.where}: {what}")
-
-    def mapping(self, what: str) -> dict[str, _Spot]:
-        if not isinstance(self.value, dict):
-            raise self.wrong(f"{what}, not {_shown(self.value)}")
-        return self.value
-
-    def list(self, what: str) -> list[_Spot]:
-        if not isinstance(self.value, list):
-            raise self.wrong(f"{what}, not {_shown(self.value)}")
-        return self.value
-
-
 def read_placement(path: Path) -> Placement:
     """Read a placement file.
 
@@ -187,26 +163,21 @@ def read_placement(path: Path) -> Placement:
         SettingError: It cannot be read, or says what no placement can. With the line (YAML) or the key
             (TOML).
     """
-    kinds = {".yaml": _read_yaml, ".yml": _read_yaml, ".toml": _read_toml}
-    if path.suffix not in kinds:
-        raise SettingError(f"{path}: a placement file ends in {', '.join(kinds)}")
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: this placement file cannot be read: {error}") from error
-    top = kinds[path.suffix](str(path), text)
-    keys = _known(top, "a placement file has the key 'models'", ("models",))
+    top = read_spots(path, "placement file")
+    if top.value is None:
+        raise top.wrong("the file is empty; it has the key 'models'")
+    keys = top.known("a placement file has the key 'models'", ("models",))
     if "models" not in keys:
         raise top.wrong("the key 'models' is missing")
     models = keys["models"].mapping("'models' maps names of models to lists")
     return Placement({key: (spot.where, tuple(_entries(key, spot))) for key, spot in models.items()})
 
 
-def _entries(model: str, spot: _Spot) -> list[Placed]:
+def _entries(model: str, spot: Spot) -> list[Placed]:
     form = f"{model!r} has a list of entries {{components: [...], ranks: [...]}}"
     placed = []
     for entry in spot.list(form):
-        keys = _known(entry, f"an entry of {form}", ("components", "ranks"))
+        keys = entry.known(f"an entry of {form}", ("components", "ranks"))
         for key in ("components", "ranks"):
             if key not in keys:
                 raise entry.wrong(f"this entry lacks the key {key!r}")
@@ -216,18 +187,18 @@ def _entries(model: str, spot: _Spot) -> list[Placed]:
             raise keys["components"].wrong("'components' is empty; name those that go on this rank")
         for name in names:
             if not isinstance(name.value, str):
-                raise name.wrong(f"a component is named by a word, not by {_shown(name.value)}")
+                raise name.wrong(f"a component is named by a word, not by {shown_kind(name.value)}")
             placed.append(Placed(name.value, rank, name.where))
     return placed
 
 
-def _rank(spot: _Spot) -> int:
+def _rank(spot: Spot) -> int:
     ranks = spot.list("'ranks' is a list of one rank")
     if not ranks:
         raise spot.wrong("'ranks' is empty; name the rank, as in ranks: [0]")
     for rank in ranks:
         if isinstance(rank.value, bool) or not isinstance(rank.value, int) or rank.value < 0:
-            raise rank.wrong(f"a rank is a whole number from 0 up, not {_shown(rank.value)}")
+            raise rank.wrong(f"a rank is a whole number from 0 up, not {shown_kind(rank.value)}")
     if len(ranks) > 1:
         raise spot.wrong(
             f"'ranks' names {len(ranks)} ranks; replicas and tensor parallelism are not in this version, "
@@ -235,78 +206,3 @@ def _rank(spot: _Spot) -> int:
         )
     rank_number: int = ranks[0].value
     return rank_number
-
-
-def _known(spot: _Spot, form: str, keys: tuple[str, ...]) -> dict[str, _Spot]:
-    found = spot.mapping(form)
-    for key, value in found.items():
-        if key not in keys:
-            raise value.wrong(f"unknown key {key!r}{did_you_mean(key, keys)}")
-    return found
-
-
-def _shown(value: Any) -> str:
-    match value:
-        case dict():
-            return "a mapping"
-        case list():
-            return "a list"
-        case None:
-            return "nothing"
-        case _:
-            return repr(value)
-
-
-def _read_yaml(path: str, text: str) -> _Spot:
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise SettingError(f"{path}{line}: this is no YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
-        raise SettingError(f"{path}: this is no YAML: {error}") from error
-    if root is None:
-        raise SettingError(f"{path}, line 1: the file is empty; it has the key 'models'")
-    return _from_yaml(path, root, root)
-
-
-def _from_yaml(path: str, node: yaml.Node, at: yaml.Node) -> _Spot:
-    """``at`` is what the line is taken from: a value in a mapping is looked for at its key."""
-    where = f"{path}, line {at.start_mark.line + 1}"
-    match node:
-        case yaml.MappingNode():
-            found: dict[str, _Spot] = {}
-            for key, value in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    raise SettingError(f"{path}, line {key.start_mark.line + 1}: a key is a word")
-                if key.value in found:
-                    raise SettingError(
-                        f"{path}, line {key.start_mark.line + 1}: the key {key.value!r} is there a second "
-                        f"time; it is also in {found[key.value].where}"
-                    )
-                found[key.value] = _from_yaml(path, value, key)
-            return _Spot(found, where)
-        case yaml.SequenceNode():
-            return _Spot([_from_yaml(path, each, each) for each in node.value], where)
-        case _:
-            return _Spot(yaml.constructor.SafeConstructor().construct_object(node), where)
-
-
-def _read_toml(path: str, text: str) -> _Spot:
-    try:
-        return _from_toml(path, "", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path}: this is no TOML: {error}") from error
-
-
-def _from_toml(path: str, key: str, value: Any) -> _Spot:
-    where = f"{path}, {key}" if key else path
-    match value:
-        case dict():
-            prefix = f"{key}." if key else ""
-            return _Spot({name: _from_toml(path, prefix + name, each) for name, each in value.items()}, where)
-        case list():
-            return _Spot([_from_toml(path, f"{key}[{n}]", each) for n, each in enumerate(value)], where)
-        case _:
-            return _Spot(value, where)

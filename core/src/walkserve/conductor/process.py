@@ -13,7 +13,8 @@ from walkserve import messages as m
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.config import ModelConfig, ServerConfig
-from walkserve.lifecycle import configure_child, follow_parent
+from walkserve.lifecycle import follow_parent
+from walkserve.logs import start_logging
 from walkserve.plugins import load_model
 from walkserve.transport.base import Mailbox, Unsendable
 from walkserve_sdk import WalkserveError
@@ -28,7 +29,7 @@ def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
     return {
         config.name: Served(
             config.name,
-            load_model(config.family)(config.checkpoint),
+            load_model(config.family, config.plugins)(config.checkpoint),
             config.ranks,
             profiles=config.profile,
         )
@@ -85,7 +86,7 @@ def main(parent: str, config_path: str) -> int:
     """Run until told to stop, or until the server that started it is gone; 1 if it could not start."""
     follow_parent(int(parent))
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
-    configure_child(ADDRESS, config.log_level)
+    start_logging(ADDRESS, config.log_level, config.log_format)
     from walkserve.transport.sockets import SocketMailbox
 
     with SocketMailbox(ADDRESS, Path(config.run_folder), receives=m.ToConductor) as mailbox:

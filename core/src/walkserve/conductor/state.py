@@ -18,6 +18,7 @@ from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life import Life, Phase, TrackLife
 from walkserve.conductor.served import Served
 from walkserve.conductor.trace import Trace
+from walkserve.logs import about
 from walkserve_sdk import Fork, Outcome, Request, WalkFailed
 from walkserve_sdk.errors import ModelNotFound, Unavailable
 from walkserve_sdk.graph import Walk
@@ -129,11 +130,17 @@ class ConductorState:
     def _begin(self, served: Served, message: m.Submit, request: Request) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
         trace = Trace(served.addresses) if served.profiles and message.client != NOBODY else None
-        life = Life(number, message.client, message.tag, request, set(served.addresses), trace)
+        life = Life(number, message.client, message.tag, request, set(served.addresses), trace, message.label)
         self._lives[number] = (served, life)
         self._by_tag[(message.client, message.tag)] = number
         opened = m.OpenRequest(
-            number, message.client, message.tag, message.options, request.seed, request.outputs
+            number,
+            message.client,
+            message.tag,
+            message.options,
+            request.seed,
+            request.outputs,
+            message.label,
         )
         for address in served.addresses:
             self._say(address, opened)
@@ -268,7 +275,7 @@ class ConductorState:
     # --- a request ends -------------------------------------------------------------------------------
 
     def _blamed_on(self, served: Served, life: Life) -> Blamed:
-        return Blamed(f"the plan of {served.name}", lambda fault: self._fail(served, life, fault))
+        return Blamed(f"the plan of {served.name}", lambda fault: self._fail(served, life, fault), life.label)
 
     def _fail(self, served: Served, life: Life, fault: m.Fault) -> None:
         """The request ends with an error; its client is told at once."""
@@ -316,7 +323,7 @@ class ConductorState:
             try:
                 track.run.close()
             except Exception:  # a plan that raises while it is cancelled keeps nothing
-                log.exception("request %d: its track %s raised when it was closed", life.number, name)
+                log.exception("the track %s raised when it was closed", name, extra=about(life.label))
         self._by_tag.pop((life.client, life.tag), None)
         if life.trace is not None:
             self._say(life.client, life.trace.told(life.tag))

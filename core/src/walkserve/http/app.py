@@ -10,11 +10,15 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.openapi import OpenAPIConfig
 from litestar.types import Message, Scope
 
+from walkserve.http.access import logged
 from walkserve.http.callers import Caller
 from walkserve.http.generate import generate_route
+from walkserve.http.cors import shared
+from walkserve.http.guard import guarded
 from walkserve.http.ids import request_id
 from walkserve.http.metrics import metrics_route
 from walkserve.http.models import model_routes
+from walkserve.http.patience import patient
 from walkserve.http.problems import EXCEPTION_HANDLERS
 from walkserve.http.requests import request_routes
 from walkserve.http.schema_page import SchemaPage
@@ -31,7 +35,7 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
     """Make the application that serves ``models`` through ``caller``."""
     settings = settings if settings is not None else HttpSettings()
     caller.meters.know(models)
-    return Litestar(
+    app = Litestar(
         route_handlers=[
             *server_routes(caller),
             *model_routes(caller, models, settings),
@@ -55,6 +59,10 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
         request_max_body_size=settings.body_bytes,
         logging_config=None,
     )
+    # around the router, not among its middleware: that does not see routes which are not there
+    inner = patient(app.asgi_handler, settings.receive_timeout_s)
+    app.asgi_handler = logged(shared(guarded(inner, settings.keys), settings.cors_origins), caller.requests)
+    return app
 
 
 async def _name_the_request(message: Message, scope: Scope) -> None:

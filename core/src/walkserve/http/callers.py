@@ -17,8 +17,10 @@ from walkserve import messages as m
 from walkserve.http.calls import Call, Item, size_bytes
 from walkserve.http.ids import new_id
 from walkserve.http.meters import Meters
+from walkserve.http.problems import TooManyRequests
 from walkserve.http.profiles import Profiles
 from walkserve.http.requests import RequestLog
+from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.values import as_numpy
@@ -54,6 +56,7 @@ class Caller:
         address: The mailbox's own.
         buffer_bytes: What may wait for one slow client before its request is cut.
         profiles: The conductor and the workers tell of each request where its time went.
+        max_open: How many requests may be open at once; None for any number.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Caller:
         address: str = "http",
         buffer_bytes: int = BUFFER_BYTES,
         profiles: bool = False,
+        max_open: int | None = None,
     ) -> None:
         self.state = m.ServerState("starting", "starting", 0, ())
         self.loading: dict[tuple[str, str], bool] = {}
@@ -77,6 +81,7 @@ class Caller:
         self._reader = reader
         self._address = address
         self._buffer_bytes = buffer_bytes
+        self._max_open = max_open
         self._tags = count(1)
         self._calls: dict[int, Call] = {}
         self._workers: dict[str, str] = {}  # address -> the model it is of
@@ -159,10 +164,14 @@ class Caller:
 
         Raises:
             Unavailable: There is no conductor.
+            TooManyRequests: As many requests are open as may be. Never of a further call of a request that
+                has begun: what was accepted is answered to its end.
             BadRequest: Something in it cannot be written down, a whole number beyond 64 bits for instance.
         """
         if self.state.pid == 0:
             raise Unavailable(f"{model} is not ready: {self.state.detail}")
+        id = id or new_id()
+        self._check_room(id)
         tag = next(self._tags)
         submit = m.Submit(
             client=self._address,
@@ -173,17 +182,26 @@ class Caller:
             options=request.options,
             seed=request.seed,
             given=tuple(sorted(request.given)),
+            label=id,
         )
         try:
             self._mailbox.send(CONDUCTOR, [submit])
         except Unsendable as error:
             raise _refusal(request) from error
-        record = self.requests.start(id or new_id(), model, request.seed)
+        record = self.requests.start(id, model, request.seed)
         meter = self.meters.start(model, record)
         call = self._calls[tag] = Call(tag, record, meter, lambda: self._cancel(tag), on_cut)
         if self.profiles is not None:
             self.profiles.start(record.id, tag)
         return call
+
+    def _check_room(self, id: str) -> None:
+        if self._max_open is None or len(self._calls) < self._max_open or self.requests.get(id) is not None:
+            return
+        if len({call.record.id for call in self._calls.values()}) >= self._max_open:
+            raise TooManyRequests(
+                f"{self._max_open:,} requests are open, which is the most this server takes; try again"
+            )
 
     def _cancel(self, tag: int) -> None:
         if self._calls.pop(tag, None) is not None:
@@ -247,6 +265,30 @@ class Caller:
             item = value if isinstance(value, _NUMBERS) else self._read(value)
         except WalkserveError as error:
             self._give_up(call, m.Fault.of(error))
+        except Exception:  # whatever it is, it is this request's; the others go on
+            log.exception("an item of %r cannot be read", message.output, extra=about(call.record.id))
+            self._give_up(
+                call, m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
+            )
+        else:
+            # one large item is not a slow client's fault, so what finds the buffer empty always fits
+            if call.waiting_bytes and call.waiting_bytes + items.size_bytes > self._buffer_bytes:
+                limit = f"more than {self._buffer_bytes:,} bytes waited for it"
+                log.warning(
+                    "a request is cut: its client reads too slowly, %s", limit, extra=about(call.record.id)
+                )
+                self._give_up(
+                    call, m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
+                )
+                call.on_cut()
+            else:
+                self._hear_of_call(message, items)
+
+    def _hear_of_call(
+        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, items: Items | None = None
+    ) -> None:
+        call = self._calls.get(message.tag)
+        if call is None:
             return
         except Exception:  # whatever it is, it is this request's; the others go on
             log.exception("an item of %r cannot be read", output)

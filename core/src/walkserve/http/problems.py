@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from litestar import Request, Response
+from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
-from litestar.types import ExceptionHandlersMap
+from litestar.types import ExceptionHandlersMap, Message, Receive, Scope, Send
 from msgspec import Struct
 
 from walkserve.messages import Fault
@@ -26,6 +28,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
+    408: "request_timeout",
     413: "body_too_large",
     415: "unsupported_media_type",
     429: "rate_limit_exceeded",
@@ -69,15 +72,57 @@ class BodyTooLarge(BadRequest):
     code = CODES[413]
 
 
+class ReceiveTimeout(BadRequest):
+    """The client was too slow in sending its request."""
+
+    status = 408
+    code = CODES[408]
+
+
+class TooManyRequests(WalkserveError):
+    """As many requests are open as this server takes; one may be taken when another has ended."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = CODES[429]
+
+
 def problem_body(message: str, type: str, *, param: str | None = None, code: str | None = None) -> bytes:
     """The envelope in JSON, for where there is no Litestar to write it."""
     return msgspec.json.encode(ProblemBody(Problem(message, type, param, code)))
 
 
+async def send_problem(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    status: int,
+    problem: Problem,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Answer with the envelope from outside of all routes, also to who would open a WebSocket."""
+    body = msgspec.json.encode(ProblemBody(problem))
+    said = {"content-type": "application/json", "content-length": str(len(body))} | dict(headers or {})
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in said.items()]
+    kind = "http.response"
+    if scope["type"] == ScopeType.WEBSOCKET:
+        await receive()  # it asks to connect
+        if "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": problem.message[:120]})
+            return
+        kind = "websocket.http.response"
+    start: dict[str, Any] = {"type": f"{kind}.start", "status": status, "headers": encoded}
+    rest: dict[str, Any] = {"type": f"{kind}.body", "body": body, "more_body": False}
+    await send(cast(Message, start))
+    await send(cast(Message, rest))
+
+
 def _response(status: int, problem: Problem, headers: dict[str, str] | None = None) -> Response[Any]:
     headers = dict(headers or {})
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers.setdefault("retry-after", str(RETRY_AFTER_S))
+    if status == HTTPStatus.REQUEST_TIMEOUT:
+        headers.setdefault("connection", "close")  # what still trickles in is not read
     return Response(ProblemBody(problem), status_code=status, headers=headers, media_type="application/json")
 
 
@@ -150,8 +195,10 @@ _EXAMPLES: dict[int, tuple[str, str, str | None, str | None]] = {
     400: ("'input' is missing", "invalid_request_error", "input", "missing_required_parameter"),
     404: ("there is no model 'tiny' here", "invalid_request_error", "model", "model_not_found"),
     406: ("accept: text/html is not offered", "invalid_request_error", "accept", CODES[406]),
+    408: ("the body did not come within 30 s per MiB", "invalid_request_error", None, CODES[408]),
     413: ("the body is larger than 1,048,576 bytes", "invalid_request_error", None, CODES[413]),
     415: ("send application/json", "invalid_request_error", None, CODES[415]),
+    429: ("512 requests are open, which is the most", "rate_limit_error", None, CODES[429]),
     500: ("an internal error; the server's log has it", "server_error", None, CODES[500]),
     503: ("the model is not ready: loading", "unavailable", None, CODES[503]),
 }

@@ -197,6 +197,10 @@ class RequestLog:
         record.started()
         return record
 
+    def get(self, id: str) -> Record | None:
+        """The record of this id, where there is one."""
+        return self._records.get(id)
+
     def find(self, id: str) -> Record:
         """Raises NoSuchRequest where none of that id is remembered."""
         record = self._records.get(id)

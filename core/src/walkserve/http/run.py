@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 
 import uvicorn
 from litestar import Litestar
@@ -18,6 +19,8 @@ from walkserve.http.settings import HttpSettings
 from walkserve.http.stream_protocol import StreamProtocol
 
 BACKLOG = 2048
+HEAD_BYTES = 64 * 1024
+RECEIVE_TIMEOUT_S = 30.0
 _CUT = "ASGI callable returned without completing response"
 logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_CUT))
 """A stream that is cut is cut on purpose, and ``speech`` has said why."""
@@ -55,10 +58,15 @@ class Server:
 
     def __init__(
         self, app: Litestar, bound: socket.socket, *, frame_bytes: int = HttpSettings().media_bytes
+        receive_timeout_s: How long a client may take to send its headers.
+    """
+
+    def __init__(
+        self, app: Litestar, bound: socket.socket, *, receive_timeout_s: float = RECEIVE_TIMEOUT_S
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
         self._bound = bound
-        config = uvicorn.Config(
+        config = _Config(
             app,
             http=_Protocol,
             ws=StreamProtocol,
@@ -70,6 +78,7 @@ class Server:
             server_header=False,
             backlog=BACKLOG,
         )
+        config.receive_timeout_s = receive_timeout_s
         self._server = _Uvicorn(config)
 
     @property
@@ -100,6 +109,10 @@ class Server:
                 connection.transport.abort()
 
 
+class _Config(uvicorn.Config):
+    receive_timeout_s: float
+
+
 class _Uvicorn(uvicorn.Server):
     on_started: Callable[[], None] = staticmethod(lambda: None)
 
@@ -123,16 +136,83 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Lets an application end its connection, and answers what is no HTTP in the same words as the rest."""
+    """Lets an application end its connection, bounds what comes before it is asked, and answers what is no
+    HTTP in the same words as the rest."""
+
+    config: _Config
+    _deadline: asyncio.TimerHandle | None = None
+    """When a client must have sent its headers, or the rest of a body that nobody waits for."""
+    _head_bytes = 0
+    _is_in_head = False
+    _is_in_body = False
+
+    # --- what a client sends --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                problem = f"the headers are larger than {HEAD_BYTES:,} bytes, which is the most that is read"
+                self._refuse(431, problem, "headers_too_large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+        self._is_in_head, self._head_bytes = True, 0
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head, self._is_in_body = False, True
+        self._wait_no_more()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._wait_no_more()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_in_body:  # the answer did not need it, and what follows can only be read after it
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        body = problem_body("this is no valid HTTP request", "invalid_request_error", code="invalid_http")
+        self._refuse(400, "this is no valid HTTP request", "invalid_http")
+
+    # --- how long, and what then ------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.config.receive_timeout_s, self._give_up)
+
+    def _wait_no_more(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        if self._is_in_head:
+            problem = f"the headers did not come within {self.config.receive_timeout_s:g} s"
+            self._refuse(408, problem, "request_timeout")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        self._is_in_head = False
+        if self.transport.is_closing():
+            return
+        body = problem_body(message, "invalid_request_error", code=code)
         head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode("ascii") + body)

@@ -6,6 +6,8 @@ import time
 
 from msgspec import Struct, field
 
+from walkserve.http.keys import ApiKeys
+
 
 class HttpSettings(Struct, frozen=True):
     """Complete as it is.
@@ -15,10 +17,18 @@ class HttpSettings(Struct, frozen=True):
         media_bytes: The most media of one request: a larger multipart body is a 413. It is also what may wait
             on one WebSocket for the rest of its requests, and the largest frame.
         socket_requests: How many requests may be open on one WebSocket.
+        max_open_requests: How many requests may run or wait at once; one more is a 429.
+        receive_timeout_s: How long a client may take to send its headers, and each MiB of its body.
+        keys: Of whom requests are answered; None answers everybody.
+        cors_origins: Whose pages may call this server; ``"*"`` is everybody's.
         created: When this server started, in seconds since 1970: what ``/v1/models`` says of its models.
     """
 
     body_bytes: int = 1024 * 1024
     media_bytes: int = 64 * 1024 * 1024
     socket_requests: int = 32
+    max_open_requests: int = 512
+    receive_timeout_s: float = 30.0
+    keys: ApiKeys | None = None
+    cors_origins: tuple[str, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))

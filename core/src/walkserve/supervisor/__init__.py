@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
+import logging
+import os
 import socket
 
 import msgspec
@@ -11,6 +14,7 @@ import uvloop
 from walkserve.config import ModelConfig, ServerConfig, usable_cores, worker_threads
 from walkserve.errors import SettingError
 from walkserve.http.run import bind
+from walkserve.http.settings import HttpSettings
 from walkserve.plugins import load_model
 from walkserve.supervisor.life import live
 from walkserve.transport.rundir import run_folder
@@ -18,24 +22,47 @@ from walkserve.transport.rundir import run_folder
 __all__ = ["serve"]
 
 
-def serve(models: tuple[ModelConfig, ...], *, host: str, port: int, log_level: str) -> int:
+log = logging.getLogger(__name__)
+
+
+def serve(
+    models: tuple[ModelConfig, ...],
+    *,
+    host: str,
+    port: int,
+    http: HttpSettings,
+    log_level: str,
+    log_format: str,
+) -> int:
     """Serve until told to stop; the exit code.
 
     Raises:
         SettingError: The port is taken, or the host is not this machine's.
     """
     with _bound(host, port) as bound, run_folder() as folder:
+        if http.keys is None and not _is_loopback(bound):
+            log.warning(
+                "%s is reachable from elsewhere, and without API keys whoever reaches it may use it; "
+                "give --api-key-file",
+                host,
+            )
         workers = [name for model in models for name in model.workers]
         config = ServerConfig(
             models=models,
             run_folder=str(folder),
             log_level=log_level,
             threads=worker_threads(usable_cores(), len(workers)),
+            log_format=log_format,
+            threads=worker_threads(os.cpu_count() or 1, len(workers)),
         )
         path = folder / "config.json"
         path.write_bytes(msgspec.json.encode(config))
-        declared = {model.name: load_model(model.family)(model.checkpoint) for model in models}
-        return uvloop.run(live(config, path, declared, bound))
+        declared = {model.name: load_model(model.family, model.plugins)(model.checkpoint) for model in models}
+        return uvloop.run(live(config, path, declared, bound, http))
+
+
+def _is_loopback(bound: socket.socket) -> bool:
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from walkserve.config import ServerConfig
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
 from walkserve.http.run import Server
+from walkserve.http.settings import HttpSettings
 from walkserve.supervisor.children import Children
 from walkserve.supervisor.leaving import Leaving
 from walkserve.supervisor.progress import LoadingProgress, say
@@ -23,7 +24,9 @@ ENDED_WELL = ("drained", "told to stop")
 """What a conductor says that has stopped because it was asked to."""
 
 
-async def live(config: ServerConfig, path: Path, models: dict[str, Model], bound: socket.socket) -> int:
+async def live(
+    config: ServerConfig, path: Path, models: dict[str, Model], bound: socket.socket, http: HttpSettings
+) -> int:
     """Serve on a bound socket until told to stop; the exit code.
 
     Args:
@@ -31,7 +34,7 @@ async def live(config: ServerConfig, path: Path, models: dict[str, Model], bound
         models: The declarations of what is served, by name.
     """
     with AsyncSocketMailbox("http", Path(config.run_folder), receives=m.ToClient) as mailbox:
-        return await _Life(config, path, models, bound, mailbox).run()
+        return await _Life(config, path, models, bound, mailbox, http).run()
 
 
 class _Life:
@@ -44,12 +47,18 @@ class _Life:
         models: dict[str, Model],
         bound: socket.socket,
         mailbox: AsyncSocketMailbox,
+        http: HttpSettings,
     ) -> None:
         self.names = ", ".join(models)
         self.progress = LoadingProgress(sum(len(model.ranks) for model in config.models))
-        profiles = any(model.profile for model in config.models)
-        self.caller = Caller(mailbox, ArenaReader(Path(config.run_folder)), profiles=profiles)
-        self.server = Server(create_app(self.caller, models), bound)
+        self.caller = Caller(
+            mailbox,
+            ArenaReader(Path(config.run_folder)),
+            profiles=any(model.profile for model in config.models),
+            max_open=http.max_open_requests,
+        )
+        app = create_app(self.caller, models, http)
+        self.server = Server(app, bound, receive_timeout_s=http.receive_timeout_s)
         self.leaving = Leaving(self.caller, mailbox)
         self.children = Children(
             config,

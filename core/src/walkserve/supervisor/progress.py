@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Self
@@ -9,9 +10,16 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from walkserve.logs import is_json
+
+log = logging.getLogger(__name__)
+
 
 def say(line: str) -> None:
     """A line for whoever started the server; what a program would read goes to stdout instead."""
+    if is_json():
+        log.info("%s", line)
+        return
     print(f"walkserve: {line}", file=sys.stderr, flush=True)
 
 
@@ -20,7 +28,7 @@ class LoadingProgress:
 
     def __init__(self, total: int) -> None:
         console = Console(stderr=True)
-        self._is_live = console.is_terminal
+        self._is_live = console.is_terminal and not is_json()
         self._progress = Progress(
             TextColumn("loading {task.description}"),
             BarColumn(),

@@ -76,7 +76,7 @@ class Worker:
 
     def load(self) -> WorkerLoop:
         """Load every component this rank holds, and tell the conductor what is there."""
-        model = load_model(self.config.family)
+        model = load_model(self.config.family, self.config.plugins)
         plans = lower_model(model)
         held = {
             name: self._hold(model, plans, name)

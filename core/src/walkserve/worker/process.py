@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from walkserve.lifecycle import configure_child, follow_parent
+from walkserve.lifecycle import follow_parent
+from walkserve.logs import start_logging
 
 
 def main(parent: str, config_path: str, name: str, address: str) -> int:
@@ -18,7 +19,7 @@ def main(parent: str, config_path: str, name: str, address: str) -> int:
     from walkserve.config import ServerConfig
 
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
-    configure_child(name, config.log_level)
+    start_logging(name, config.log_level, config.log_format)
     from walkserve.messages import ToWorker
     from walkserve.transport.carrier import ArenaCarrier
     from walkserve.transport.sockets import SocketMailbox

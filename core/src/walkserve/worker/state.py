@@ -15,6 +15,7 @@ from walkserve import messages as m
 from walkserve.cache.pages import PageTable
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
 from walkserve.graph.plan import Plan
+from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.worker.blame import fault_of
 from walkserve.worker.hand_over import HandOver
@@ -397,7 +398,8 @@ class WorkerState:
         return self._lives.get(getattr(message, "number", -1))
 
     def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
-        log.error("request %d, %s: %s", live.opened.number, place, error, exc_info=error)
+        if not (isinstance(error, WalkserveError) and error.status < 500):  # those are told to the client
+            log.error("%s: %s", place, error, exc_info=error, extra=about(live.opened.label))
         run = live.runs.pop((track, walk), None)
         broke = m.WalkBroke(live.opened.number, track, walk, fault_of(error, place))
         if run is not None:
