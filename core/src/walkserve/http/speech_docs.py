@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from litestar.openapi.spec import (
     Example,
     OpenAPIHeader,
-    OpenAPIFormat,
     OpenAPIMediaType,
     OpenAPIResponse,
     OpenAPIType,
@@ -196,8 +195,4 @@ class SpeechOperation(Operation):
             description="The sound: a whole file, its bytes as they are made, or events with bytes in them.",
             headers=_HEADERS,
             content=_sounds(),
-        sound = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY))
-        self.responses = dict(self.responses or {})
-        self.responses["200"] = OpenAPIResponse(
-            description="The sound", content={"audio/wav": sound, "audio/pcm": sound}
         )

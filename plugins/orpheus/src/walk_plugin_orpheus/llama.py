@@ -82,10 +82,6 @@ class OrpheusLM:
         self._trunk = weights.model
         pack_linears(self._trunk.layers)
         self.head = Head(weights.head, ids)
-        self.trunk = weights.model
-        pack_linears(weights.model.layers)
-        tied = weights.model.embed_tokens.weight if config.tie_word_embeddings else None
-        self.head = PackedLinear(weights.lm_head.weight if tied is None else tied)
         self.ids = ids
         self.kv_shape = KVShape(
             layers=config.num_hidden_layers,
@@ -120,7 +116,6 @@ class OrpheusLM:
     def next(self, batch: Batch) -> Gives:
         """Read what came last (the prompt, or the token just written) and write the next token."""
         hidden = batch.last(self.hidden(batch.cat("ids"), batch.cache))
-        logits = self.head(hidden).float()
         stop = {self.ids.end: "stop"}
         slots = [
             turn % SLOTS if options.constrain else None
@@ -143,8 +138,3 @@ def hidden_states(trunk: LlamaModel, ids: Tensor, cache: CacheView) -> Tensor:
     for layer in trunk.layers:
         hidden = layer(hidden, position_embeddings=rotation, paged=cache)
     return trunk.norm(hidden)[0]
-    def _legal_by_position(self) -> list[Tensor]:
-        size, first = self.ids.codebook_size, self.ids.first
-        codes = [torch.arange(first + size * slot, first + size * (slot + 1)) for slot in range(SLOTS)]
-        codes[0] = torch.cat([codes[0], torch.tensor([self.ids.end])]).sort().values
-        return [ids.to(self.trunk.embed_tokens.weight.device) for ids in codes]

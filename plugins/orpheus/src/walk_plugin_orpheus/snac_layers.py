@@ -118,21 +118,6 @@ class Conv(Layer[Tensor], ABC):
         self._bias = None if module.bias is None else module.bias.detach()
         self.lag = int(module.padding[0])
         self.initial = self._weight.new_zeros(1, self.lag, module.in_channels)
-class Conv(Layer[Tensor]):
-    """A same-padded convolution of stride 1; its state is as much of the input as the kernel spans."""
-
-    def __init__(self, module: nn.Conv1d, where: str) -> None:
-        (kernel,), (dilation,) = module.kernel_size, module.dilation
-        padding = int(module.padding[0])
-        self._span = (kernel - 1) * dilation
-        _check_same_length(module, where)
-        # a second dimension of size 1: only so does torch take the channels where they are
-        self._weight = module.weight.detach()[:, :, None].contiguous(memory_format=torch.channels_last)
-        self._bias = None if module.bias is None else module.bias.detach()
-        self._dilation = dilation
-        self._groups = module.groups
-        self.lag = padding
-        self.initial = self._weight.new_zeros(1, padding, module.in_channels)
 
     def step(self, x: Tensor, state: Tensor, *, last: bool, noises: Noises) -> tuple[Tensor, Tensor]:
         x = torch.cat((state, x, self.initial.expand(len(x), -1, -1)) if last else (state, x), dim=1)
@@ -144,9 +129,6 @@ class Conv(Layer[Tensor]):
     @abstractmethod
     def _convolve(self, x: Tensor, ready: int) -> Tensor:
         """The ``ready`` outputs for ``ready + span`` inputs."""
-        image = x.transpose(1, 2)[:, :, None]
-        y = F.conv2d(image, self._weight, self._bias, dilation=(1, self._dilation), groups=self._groups)
-        return y[:, :, 0].transpose(1, 2), x[:, ready:]
 
     def join(self, states: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(states))
@@ -251,7 +233,6 @@ class Upsample(Layer[tuple[int, Tensor | None]]):
 
 class Noise(Layer[tuple[int, ...]]):
     """Normal noise, scaled by a linear map of the features; its state is how far each row has come."""
-    """Normal noise, scaled by a linear map of the features; its state is the position each row has come to."""
 
     initial = (0,)
 
@@ -303,7 +284,6 @@ class Chain(Layer[tuple[Any, ...]]):
     def join(self, states: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         by_layer = zip(*states, strict=True)
         return tuple(layer.join(each) for layer, each in zip(self.layers, by_layer, strict=True))
-        return tuple(layer.join(each) for layer, each in zip(self.layers, zip(*states, strict=True), strict=True))
 
     def part(self, state: tuple[Any, ...], row: int) -> tuple[Any, ...]:
         return tuple(layer.part(each, row) for layer, each in zip(self.layers, state, strict=True))
@@ -336,7 +316,6 @@ class Residual(Layer[tuple[tuple[Any, ...], Tensor]]):
     def join(self, states: Sequence[tuple[tuple[Any, ...], Tensor]]) -> tuple[tuple[Any, ...], Tensor]:
         inners, waiting = zip(*states, strict=True)
         return self._branch.join(inners), torch.cat(waiting)
-        return self._branch.join([inner for inner, _ in states]), torch.cat([waiting for _, waiting in states])
 
     def part(self, state: tuple[tuple[Any, ...], Tensor], row: int) -> tuple[tuple[Any, ...], Tensor]:
         inner, waiting = state
@@ -351,10 +330,6 @@ def convolution(module: nn.Conv1d, where: str) -> Layer[Any]:
         _check_same_length(module, where)
         return Mix(module)
     return Dense(module, where)
-    if module.kernel_size == (1,) and module.groups == 1:
-        _check_same_length(module, where)
-        return Mix(module)
-    return Conv(module, where)
 
 
 def _check_same_length(module: nn.Conv1d, where: str) -> None:

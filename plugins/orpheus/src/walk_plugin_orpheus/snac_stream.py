@@ -181,11 +181,6 @@ class StreamingDecoder:
         for table, slots, some in by_codebook:
             latents += table[some.to(self._device)].repeat_interleave(steps // len(slots), dim=1)
         return latents
-        if count == 0:
-            weight: Tensor = self._quantizer.quantizers[0].out_proj.weight
-            return weight.new_empty(rows, 0, weight.shape[0])
-        latents: Tensor = self._quantizer.from_codes(frames_to_codes(codes.to(self._device)))
-        return latents.transpose(1, 2).contiguous()
 
 
 @dataclass(frozen=True, slots=True)
