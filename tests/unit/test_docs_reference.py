@@ -142,6 +142,8 @@ def test_the_limits_of_a_socket_are_those_of_the_settings():
     assert f"| {settings.body_bytes >> 20} MiB in a text frame" in limits
     assert f"| {settings.media_bytes >> 20} MiB of media" in limits
     assert f"| {BUFFER_BYTES >> 20} MiB of output" in limits
+
+
 def test_every_metric_is_in_the_reference_with_its_kind_and_its_labels_and_no_other():
     caller = Caller(_NoPost())
     there = {}

@@ -12,8 +12,8 @@ from litestar.types import Message, Scope
 
 from walkserve.http.access import logged
 from walkserve.http.callers import Caller
-from walkserve.http.generate import generate_route
 from walkserve.http.cors import shared
+from walkserve.http.generate import generate_route
 from walkserve.http.guard import guarded
 from walkserve.http.ids import request_id
 from walkserve.http.metrics import metrics_route

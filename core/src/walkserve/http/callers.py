@@ -265,33 +265,9 @@ class Caller:
             item = value if isinstance(value, _NUMBERS) else self._read(value)
         except WalkserveError as error:
             self._give_up(call, m.Fault.of(error))
-        except Exception:  # whatever it is, it is this request's; the others go on
-            log.exception("an item of %r cannot be read", message.output, extra=about(call.record.id))
-            self._give_up(
-                call, m.Fault(f"an item of {message.output!r} cannot be read", code="unreadable_item")
-            )
-        else:
-            # one large item is not a slow client's fault, so what finds the buffer empty always fits
-            if call.waiting_bytes and call.waiting_bytes + items.size_bytes > self._buffer_bytes:
-                limit = f"more than {self._buffer_bytes:,} bytes waited for it"
-                log.warning(
-                    "a request is cut: its client reads too slowly, %s", limit, extra=about(call.record.id)
-                )
-                self._give_up(
-                    call, m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
-                )
-                call.on_cut()
-            else:
-                self._hear_of_call(message, items)
-
-    def _hear_of_call(
-        self, message: m.Admitted | m.Emitted | m.RequestEnded | m.RequestFailed, items: Items | None = None
-    ) -> None:
-        call = self._calls.get(message.tag)
-        if call is None:
             return
         except Exception:  # whatever it is, it is this request's; the others go on
-            log.exception("an item of %r cannot be read", output)
+            log.exception("an item of %r cannot be read", output, extra=about(call.record.id))
             self._give_up(call, m.Fault(f"an item of {output!r} cannot be read", code="unreadable_item"))
             return
         size = size_bytes(item)
@@ -304,7 +280,7 @@ class Caller:
 
     def _cut(self, call: Call) -> None:
         limit = f"more than {self._buffer_bytes:,} bytes waited for it"
-        log.warning("request %d is cut: its client reads too slowly, %s", call.tag, limit)
+        log.warning("a request is cut: its client reads too slowly, %s", limit, extra=about(call.record.id))
         fault = m.Fault(f"the client reads too slowly: {limit}", 503, "unavailable", "too_slow")
         self._give_up(call, fault)
         call.on_cut()

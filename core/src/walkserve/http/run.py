@@ -54,15 +54,16 @@ class Server:
 
     Args:
         frame_bytes: The largest frame of a WebSocket; a larger one closes it, with the code 1009.
-    """
-
-    def __init__(
-        self, app: Litestar, bound: socket.socket, *, frame_bytes: int = HttpSettings().media_bytes
         receive_timeout_s: How long a client may take to send its headers.
     """
 
     def __init__(
-        self, app: Litestar, bound: socket.socket, *, receive_timeout_s: float = RECEIVE_TIMEOUT_S
+        self,
+        app: Litestar,
+        bound: socket.socket,
+        *,
+        frame_bytes: int = HttpSettings().media_bytes,
+        receive_timeout_s: float = RECEIVE_TIMEOUT_S,
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
         self._bound = bound

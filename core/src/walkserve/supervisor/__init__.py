@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
-import os
 import socket
 
 import msgspec
@@ -53,7 +52,6 @@ def serve(
             log_level=log_level,
             threads=worker_threads(usable_cores(), len(workers)),
             log_format=log_format,
-            threads=worker_threads(os.cpu_count() or 1, len(workers)),
         )
         path = folder / "config.json"
         path.write_bytes(msgspec.json.encode(config))
