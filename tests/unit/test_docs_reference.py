@@ -22,13 +22,11 @@ from walkserve.http.app import create_app
 from walkserve.http.callers import BUFFER_BYTES, Caller
 from walkserve.http.generate_accept import OFFERED
 from walkserve.http.generate_ask import AskFields
+from walkserve.http.metrics import Runtime
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_reading import SpeechBody
 from walkserve.http.stream_frames import FRAMES, OpenText
 from walkserve_sdk.events import ToSocket
-from walkserve.http.callers import Caller
-from walkserve.http.metrics import Runtime
-from walkserve.http.speech import SpeechBody
 from walkserve_sdk.requests import option_paths
 
 ROOT = Path(__file__).parents[2]

@@ -115,8 +115,13 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
         lower_model(family)
     placement.check({name.served: name.family for name in names}, found.names)
     ranks = [
-        place(name.served, family, placement.entries(name.served, name.family), on_cpu=_is_cpu(device))
-        for name, family in zip(names, families, strict=True)
+        place(
+            name.served,
+            family,
+            placement.entries(name.served, name.family),
+            on_cpu=_is_cpu(own.get("device", "auto")),
+        )
+        for name, family, own in zip(names, families, chosen, strict=True)
     ]
     for name, workers in zip(names, ranks, strict=True):
         _check_length(name, workers.values())
