@@ -418,7 +418,6 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "device": "cpu",
         "dtype": "bfloat16",
         "deterministic": True,
-        "profile": False,
         "cache_tokens": 64,
         "profile": True,
         "token_budget": 0,

@@ -229,12 +229,10 @@ async def serving(
         "painter:b": Painter(),
         **more,
     }
-    async with Caller(mailbox, buffer_bytes=buffer_bytes) as caller:
-    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
-    async with Caller(mailbox, buffer_bytes=buffer_bytes, profiles=profiles) as caller:
-    models = {"parrot:toy": Parrot(), "actor": Actor(), "painter:a": Painter(), "painter:b": Painter()}
     http = HttpSettings(**settings)
-    async with Caller(mailbox, buffer_bytes=buffer_bytes, max_open=http.max_open_requests) as caller:
+    async with Caller(
+        mailbox, buffer_bytes=buffer_bytes, profiles=profiles, max_open=http.max_open_requests
+    ) as caller:
         await caller.wait_until(lambda: caller.state == state)
         app, bound = create_app(caller, models, http), bind("127.0.0.1", 0)
         server = Server(app, bound, receive_timeout_s=http.receive_timeout_s)
