@@ -39,7 +39,7 @@ def gives(*items):
     def on_submit(mailbox, submit):
         emitted = {}
         for output, *values in items:
-            mailbox.say(m.Emitted(submit.tag, output, emitted.get(output, 0), values))
+            mailbox.say(m.Emitted(output, [submit.tag] * len(values), values))
             emitted[output] = emitted.get(output, 0) + len(values)
         mailbox.say(m.RequestEnded(submit.tag, "length", 7, emitted, {"input_tokens": 2}, {"dropped": 1}))
 
@@ -149,9 +149,9 @@ async def test_pieces_can_be_read_as_they_come(stage):
     async with stage.serving() as at:
         acting = asyncio.create_task(using(at, act))
         (submit,) = await at.mailbox.wait_for(m.Submit)
-        at.mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        at.mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         await asyncio.wait_for(first_read.wait(), 5)  # before there is more
-        at.mailbox.say(m.Emitted(submit.tag, "speech", 1, [array([1.0])]))
+        at.mailbox.say(m.Emitted("speech", [submit.tag], [array([1.0])]))
         at.mailbox.say(m.RequestEnded(submit.tag, "stop", 7, {"speech": 2}, {}, {}))
         assert await acting == ([("speech", [0.5]), ("speech", [1.0])], 7, "stop")
 
@@ -164,7 +164,7 @@ async def test_leaving_a_stream_cancels_its_request(stage):
     async with stage.serving() as at:
         acting = asyncio.create_task(using(at, act))
         (submit,) = await at.mailbox.wait_for(m.Submit)
-        at.mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        at.mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         await acting
         assert await at.mailbox.wait_for(m.Cancel) == [m.Cancel("http", submit.tag)]
 
@@ -195,7 +195,7 @@ async def test_what_is_refused_is_the_error_it_was(stage):
 async def test_what_fails_is_the_error_it_was_before_and_in_mid_stream(stage, status, type, code, kind):
     def on_submit(mailbox, submit):
         if submit.parts[0].data == b"late":
-            mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+            mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         mailbox.say(m.RequestFailed(submit.tag, m.Fault("no", status, type, code)))
 
     def act(client):
@@ -270,7 +270,7 @@ async def test_one_request_can_be_cancelled(stage):
             other = session.generate("parrot", text="other")
             await other.begin()
             first, second = await at.mailbox.wait_for(m.Submit, 2)
-            at.mailbox.say(m.Emitted(first.tag, "speech", 0, [array([0.5])]))
+            at.mailbox.say(m.Emitted("speech", [first.tag], [array([0.5])]))
             assert (await anext(one)).data.samples.tolist() == [0.5]
             await one.cancel()
             for _ in range(2):

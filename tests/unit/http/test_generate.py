@@ -41,7 +41,7 @@ def gives(*items, reason="stop", usage=None, counts=None):
         mailbox.say(m.Admitted(submit.tag))
         emitted = {}
         for output, *values in items:
-            mailbox.say(m.Emitted(submit.tag, output, emitted.get(output, 0), values))
+            mailbox.say(m.Emitted(output, [submit.tag] * len(values), values))
             emitted[output] = emitted.get(output, 0) + len(values)
         mailbox.say(m.RequestEnded(submit.tag, reason, 7, emitted, usage or {}, counts or {}))
 
@@ -184,14 +184,14 @@ async def test_pieces_leave_as_they_come_and_what_came_meanwhile_in_one_write(st
         sending = at.client.build_request("POST", GENERATE, json=ASK)
         opening = asyncio.create_task(at.client.send(sending, stream=True))
         (submit,) = await at.mailbox.wait_for(m.Submit)
-        at.mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        at.mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         response = await opening  # the end is not known yet
         writes = response.aiter_raw()
         first = await anext(writes)
         assert [json.loads(line)["type"] for line in first.splitlines()] == ["started", "output"]
         at.mailbox.say(
-            m.Emitted(submit.tag, "speech", 1, [array([0.5]), array([0.5])]),
-            m.Emitted(submit.tag, "speech", 3, [array([0.5])]),
+            m.Emitted("speech", [submit.tag, submit.tag], [array([0.5]), array([0.5])]),
+            m.Emitted("speech", [submit.tag], [array([0.5])]),
             m.RequestEnded(submit.tag, "stop", 7, {"speech": 4}, {}, {}),
         )
         rest = b"".join([write async for write in writes])
@@ -450,7 +450,7 @@ async def test_a_failure_before_the_first_piece_has_its_own_status(stage, accept
 @pytest.mark.parametrize("accept", [NDJSON, SSE])
 async def test_a_failure_in_mid_stream_is_the_last_event(stage, accept):
     def on_submit(mailbox, submit):
-        mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         mailbox.say(m.RequestFailed(submit.tag, m.Fault("lost a worker", 503, "unavailable", "worker_lost")))
 
     async with stage.serving(on_submit) as at:
@@ -464,7 +464,7 @@ async def test_a_failure_in_mid_stream_is_the_last_event(stage, accept):
 
 async def test_raw_bytes_have_a_status_of_their_own_for_every_failure(stage):
     def on_submit(mailbox, submit):
-        mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         mailbox.say(m.RequestFailed(submit.tag, m.Fault("lost a worker", 503, "unavailable", "worker_lost")))
 
     async with stage.serving(on_submit) as at:
@@ -503,7 +503,7 @@ async def test_a_client_that_leaves_cancels_its_request(stage, accept):
     async with stage.serving() as at:
         asking = asyncio.create_task(at.client.post(GENERATE, json=ASK, headers={"accept": accept}))
         (submit,) = await at.mailbox.wait_for(m.Submit)
-        at.mailbox.say(m.Emitted(submit.tag, "speech", 0, [array([0.5])]))
+        at.mailbox.say(m.Emitted("speech", [submit.tag], [array([0.5])]))
         asking.cancel()
         assert await at.mailbox.wait_for(m.Cancel) == [m.Cancel("http", submit.tag)]
         assert at.caller.open_calls == 0
@@ -517,8 +517,8 @@ async def test_a_client_that_does_not_read_is_cut(stage):
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         (submit,) = await at.mailbox.wait_for(m.Submit)
         loud = array([0.5] * 50_000)
-        for first in range(200):
-            at.mailbox.say(m.Emitted(submit.tag, "speech", first, [loud]))
+        for _ in range(200):
+            at.mailbox.say(m.Emitted("speech", [submit.tag], [loud]))
             await asyncio.sleep(0)
         assert await at.mailbox.wait_for(m.Cancel) == [m.Cancel("http", submit.tag)]
         got = b""

@@ -110,7 +110,7 @@ async def test_a_failure_after_it_is_an_error_event_and_the_end(stage, failure):
             at.mailbox.say(m.RequestFailed(submit.tag, m.Fault("lost a worker", 503, "unavailable", "lost")))
             error = {"message": "lost a worker", "type": "unavailable", "param": None, "code": "lost"}
         else:
-            at.mailbox.say(m.Emitted(submit.tag, "speech", 1, ["words"]))
+            at.mailbox.say(m.Emitted("speech", [submit.tag], ["words"]))
             message = "an internal error; the server's log has it"
             error = {"message": message, "type": "server_error", "param": None, "code": "internal_error"}
         (_, delta), end = events((await opening).content)

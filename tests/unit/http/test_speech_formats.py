@@ -77,7 +77,7 @@ async def test_no_format_at_all_is_wav(stage):
 async def test_all_channels_are_sent(stage, name):
     def on_submit(mailbox, submit):
         song = np.zeros((4000, 3), np.float32)
-        mailbox.say(m.Emitted(submit.tag, "song", 0, [m.Array("float32", song.shape, song.tobytes())]))
+        mailbox.say(m.Emitted("song", [submit.tag], [m.Array("float32", song.shape, song.tobytes())]))
         mailbox.say(m.RequestEnded(submit.tag, "stop", 7, {"song": 1}, {}, {}))
 
     async with stage.serving(on_submit) as at:

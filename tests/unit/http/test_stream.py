@@ -29,7 +29,7 @@ def array(values, dtype="float32"):
 
 
 def items(tag, first, *values, output="speech"):
-    return m.Emitted(tag, output, first, [array(value) for value in values])
+    return m.Emitted(output, [tag] * len(values), [array(value) for value in values])
 
 
 def ended(tag, number, reason="stop", output="speech"):
@@ -123,7 +123,7 @@ async def test_text_needs_no_binary_frame(stage):
     async with stage.serving() as at, talking(at) as talk:
         await talk.say(**{**ASK, "model": "studio", "outputs": ["caption"]})
         (submit,) = await at.mailbox.wait_for(m.Submit)
-        at.mailbox.say(m.Emitted(submit.tag, "caption", 0, ["hé"]), ended(submit.tag, 1, output="caption"))
+        at.mailbox.say(m.Emitted("caption", [submit.tag], ["hé"]), ended(submit.tag, 1, output="caption"))
         assert (await talk.hear())["type"] == "started"
         piece = {"type": "output", "id": "a", "output": "caption", "kind": "text", "index": 0, "text": "hé"}
         assert await talk.hear() == piece

@@ -20,9 +20,13 @@ from walkserve.http.problems import Problem, send_problem
 ANY = "*"
 EXPOSED = (
     "retry-after",
+    "x-audio-content-type",
+    "x-audio-s",
+    "x-dtype",
     "x-finish-reason",
     "x-request-id",
     "x-seed",
+    "x-shape",
     "x-usage-input-tokens",
     "x-usage-output-tokens",
 )
