@@ -14,7 +14,7 @@ from walkserve_sdk.graph import walk_nodes
 from walkserve_sdk.option_notes import OptionNote, option_notes
 
 ROUTES: Mapping[str, tuple[str, ...]] = {
-    "audio.speech": ("POST /v1/audio/speech",),
+    "audio.speech": ("POST /v1/audio/speech", "GET /v1/audio/voices"),
 }
 """A surface's routes. What every model has, whatever it declares, stands under no surface."""
 

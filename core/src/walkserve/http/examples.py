@@ -33,7 +33,7 @@ MODEL: dict[str, Any] = {
     "variants": ["small"],
     "inputs": ["text"],
     "outputs": {"speech": {"kind": "audio", "rate": 24000, "channels": 1}},
-    "surfaces": {"audio.speech": ["POST /v1/audio/speech"]},
+    "surfaces": {"audio.speech": ["POST /v1/audio/speech", "GET /v1/audio/voices"]},
     "voices": ["ann", "bob"],
     "options": {
         "voice": {"description": "Who speaks.", "type": "string", "default": "ann"},
@@ -47,6 +47,13 @@ MODEL: dict[str, Any] = {
         },
     },
     "limits": {"body_bytes": 1048576, "tokens": {"language": {"request": 8192, "pool": 32768}}},
+}
+VOICES: dict[str, Any] = {
+    "object": "list",
+    "data": [
+        {"id": "ann", "model": "a-model:small", "is_default": True, "object": "voice"},
+        {"id": "bob", "model": "a-model:small", "is_default": False, "object": "voice"},
+    ],
 }
 MODELS: dict[str, Any] = {"object": "list", "data": [MODEL]}
 

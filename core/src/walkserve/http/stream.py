@@ -38,6 +38,7 @@ def stream_route(caller: Caller, models: Mapping[str, Model], settings: HttpSett
 
     @websocket_route("/v1/stream")
     async def stream(socket: Socket) -> None:
+        """Run requests to any model over one socket, several at once."""
         await socket.accept()
         await _Streaming(socket, caller, Session(models, settings)).serve()
 

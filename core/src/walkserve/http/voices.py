@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from litestar import get
 from litestar.handlers import BaseRouteHandler
-from litestar.params import FromQuery
+from litestar.params import QueryParameter
 from msgspec import Struct
 
+from walkserve.http import examples
 from walkserve.http.models import find_model, require_surface
 from walkserve.http.problems import documented
 from walkserve.http.speech_reading import SURFACE
@@ -40,9 +42,13 @@ def voices_route(models: Mapping[str, Model]) -> BaseRouteHandler:
         description="Of the model that is named, else of every model that speaks. A model without voices to"
         " choose from has none.",
         tags=["audio"],
-        responses=documented(400, 404, 500),
+        responses=documented(400, 404, 500) | examples.answered(VoiceList, "Who can speak", examples.VOICES),
     )
-    async def list_voices(model: FromQuery[str | None] = None) -> VoiceList:
+    async def list_voices(
+        model: Annotated[
+            str | None, QueryParameter(description="A model's id; all that speak if absent.")
+        ] = None,
+    ) -> VoiceList:
         if model is not None:
             name, found = find_model(models, model)
             require_surface(name, found, SURFACE)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from walkserve_sdk.client.asking import Asking, asking
 from walkserve_sdk.client.hearing import Heard, refused
 from walkserve_sdk.errors import Unavailable
-from walkserve_sdk.events import Done, Started, ToCaller
+from walkserve_sdk.events import Done, OutputInfo, Started, ToCaller
 from walkserve_sdk.requests import Part
 from walkserve_sdk.results import OutputEvent, Result
 
@@ -27,15 +27,17 @@ class ModelCard(Struct, frozen=True):
 
     Args:
         inputs: Kinds of part that it takes.
-        outputs: What it makes: name -> kind.
-        surfaces: The standard routes that it has besides these.
+        outputs: What it makes, by name.
+        surfaces: The standard surfaces that it has besides this one -> their routes.
+        voices: Of its checkpoint, the default first.
     """
 
     id: str
     family: str
     inputs: tuple[str, ...]
-    outputs: dict[str, str]
-    surfaces: tuple[str, ...] = ()
+    outputs: dict[str, OutputInfo]
+    surfaces: dict[str, list[str]] = {}
+    voices: tuple[str, ...] = ()
 
 
 class _ModelList(Struct):
