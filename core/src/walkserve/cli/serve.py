@@ -85,6 +85,8 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
 
     http = HttpSettings(
         body_bytes=value["max_body_bytes"],
+        media_bytes=value["max_media_bytes"],
+        socket_requests=value["max_socket_requests"],
         max_open_requests=value["max_open_requests"],
         receive_timeout_s=value["receive_timeout_s"],
         keys=_keys(settled["api_key_file"]),

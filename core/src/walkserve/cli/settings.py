@@ -215,6 +215,20 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         metavar="N",
     ),
     Setting(
+        "max_media_bytes",
+        click.IntRange(min=1),
+        _HTTP.media_bytes,
+        "The most media of one request: of a form, or of the frames on a WebSocket.",
+        metavar="N",
+    ),
+    Setting(
+        "max_socket_requests",
+        click.IntRange(min=1),
+        _HTTP.socket_requests,
+        "Requests that may be open on one WebSocket.",
+        metavar="N",
+    ),
+    Setting(
         "max_open_requests",
         click.IntRange(min=1),
         _HTTP.max_open_requests,

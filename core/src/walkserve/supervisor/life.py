@@ -58,7 +58,9 @@ class _Life:
             max_open=http.max_open_requests,
         )
         app = create_app(self.caller, models, http)
-        self.server = Server(app, bound, receive_timeout_s=http.receive_timeout_s)
+        self.server = Server(
+            app, bound, frame_bytes=http.media_bytes, receive_timeout_s=http.receive_timeout_s
+        )
         self.leaving = Leaving(self.caller, mailbox)
         self.children = Children(
             config,
