@@ -142,6 +142,33 @@ def test_who_has_no_key_gets_nothing_but_health(operated):
     assert httpx.get(f"{operated.url}/health").json() == {"status": "alive"}
 
 
+def test_a_socket_is_opened_only_to_who_has_the_key(operated):
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    url = operated.url.replace("http", "ws", 1) + "/v1/stream"
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=headers):
+            pass
+        response = refused.value.response
+        assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+        assert json.loads(response.body)["error"]["code"] == "invalid_api_key"
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(url, additional_headers=KEY, origin="https://evil.example"),
+    ):
+        pass
+    assert refused.value.response.status_code == 403
+    with connect(url, additional_headers=KEY, origin=PAGE) as socket:
+        socket.send(json.dumps({"type": "generate", "id": "a", "model": "grumpy", "text": "a"}))
+        started = json.loads(socket.recv())
+        assert (started["type"], started["id"]) == ("started", "a")
+        assert json.loads(socket.recv())["output"] == "sound"
+        samples = socket.recv()
+        done = json.loads(socket.recv())
+    assert (len(samples), done["type"], done["finish_reason"]) == (80 * 4, "done", "stop")
+
+
 def test_openais_client_sends_its_key_where_it_is_looked_for(operated):
     import openai
 
