@@ -1,10 +1,16 @@
 """The OpenAPI description tells the truth of bodies, answers and errors; its page loads nothing."""
 
 import re
+from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import Annotated
 
 import jsonschema_rs
 import pytest
+from msgspec import Meta
+
+from walkserve.http.keys import ApiKeys
+from walkserve.http.speech_docs import speech_operation
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +33,43 @@ async def test_speech_has_its_fields_examples_and_errors(schema):
     body = speech["requestBody"]["content"]["application/json"]
     assert body["schema"]["required"] == ["model", "input"]
     assert body["examples"]["whole"]["value"]["input"]
+
+
+async def test_the_body_of_speech_names_the_options_of_what_speaks_here_and_no_others(schema):
+    body = schema["paths"]["/v1/audio/speech"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["additionalProperties"] is False
+    assert {"max_tokens", "seed", "temperature", "sampling.temperature"} <= set(body["properties"])
+    assert (body["properties"]["max_tokens"]["minimum"], body["properties"]["max_tokens"]["default"]) == (
+        1,
+        10,
+    )
+    assert "`polly`, `jack`" in body["properties"]["voice"]["description"]
+    assert body["properties"]["instructions"]["type"] == ["string", "null"]  # the actor takes them
+
+
+async def test_models_that_differ_in_an_option_are_told_apart_and_what_none_takes_is_null(stage):
+    class Shrill(stage.Parrot):
+        """Says things, colder."""
+
+        @dataclass(frozen=True)
+        class Options(stage.Parrot.Options):
+            max_tokens: Annotated[int, Meta(ge=5)] = 5
+
+    operation = speech_operation({"parrot": stage.Parrot(), "shrill": Shrill()})(responses={})
+    body = operation.request_body.content["application/json"].schema.to_schema()
+    assert [one["minimum"] for one in body["properties"]["max_tokens"]["anyOf"]] == [1, 5]
+    assert body["properties"]["instructions"]["type"] == "null"
+    assert body["properties"]["speed"]["enum"] == [1, None]
+
+
+async def test_keys_are_told_where_there_are_keys(stage):
+    async with stage.serving(keys=ApiKeys.of(["sesame"])) as at:
+        bearer = {"authorization": "Bearer sesame"}
+        told = (await at.client.get("/schema/openapi.json", headers=bearer)).json()
+        assert told["components"]["securitySchemes"]["api_key"]["scheme"] == "bearer"
+        assert told["security"] == [{"api_key": []}]
+        assert told["paths"]["/health"]["get"]["security"] == [{}]
+        assert "401" in told["paths"]["/v1/models"]["get"]["responses"]
 
 
 async def test_every_error_is_the_envelope(schema):

@@ -329,3 +329,15 @@ async def test_what_cannot_be_served_is_refused_with_the_field_at_fault(stage, s
         if status == 404:
             assert error["code"] == "model_not_found"
         assert at.mailbox.sent_of(m.Submit) == []
+
+
+async def test_a_whole_number_may_be_written_with_a_point(stage):
+    async with stage.serving(lambda mailbox, submit: mailbox.say(stage.ended(submit.tag, 0))) as at:
+        fields = '{"model": "parrot", "input": "hi", "seed": 311.0, "max_tokens": %s, "temperature": 1.0}'
+        headers = {"content-type": "application/json"}
+        answer = await at.client.post("/v1/audio/speech", content=fields % "5.0", headers=headers)
+        assert (answer.status_code, answer.headers["x-seed"]) == (200, "311")
+        (submit,) = await at.mailbox.wait_for(stage.Submit)
+        assert submit.options.max_tokens == 5
+        refused = await at.client.post("/v1/audio/speech", content=fields % "5.5", headers=headers)
+        assert refused.json()["error"]["param"] == "max_tokens"

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from litestar import Litestar
 from litestar.datastructures import MutableScopeHeaders
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import Message, Scope
 
 from walkserve.http.access import logged
@@ -29,6 +30,8 @@ from walkserve.http.stream import stream_route
 from walkserve.http.stream_protocol import keep_refusal
 from walkserve.http.voices import voices_route
 from walkserve_sdk import Model
+
+_API_KEY = "api_key"
 
 
 def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettings | None = None) -> Litestar:
@@ -55,6 +58,8 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
             description="A server for composite multimodal models.",
             path="/schema",
             render_plugins=[SchemaPage()],
+            components=Components(security_schemes={_API_KEY: SecurityScheme(type="http", scheme="bearer")}),
+            security=None if settings.keys is None else [{_API_KEY: []}],
         ),
         request_max_body_size=settings.body_bytes,
         logging_config=None,

@@ -29,10 +29,21 @@ async def read_object(request: Request[Any, Any, Any], limit_bytes: int, *, also
     return json_object("the body", b"".join([piece async for piece in body_pieces(request, limit_bytes)]))
 
 
+def _number(text: str) -> int | float:
+    """JSON has one kind of number: 7.0 is a whole one, as JSON Schema says and some languages write it."""
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
+
+
+_EXACT = 2.0**53
+"""Beyond it a float no longer tells whole numbers apart."""
+_JSON = msgspec.json.Decoder(float_hook=_number)
+
+
 def json_object(what: str, text: bytes | str) -> dict[str, Any]:
     """Decode a JSON object. Raises BadRequest, in which ``what`` says what was to be one."""
     try:
-        value = msgspec.json.decode(text)
+        value = _JSON.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"{what} is no valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):

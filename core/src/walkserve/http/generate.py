@@ -40,7 +40,7 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
         tags=["native"],
         media_type=NDJSON,
         operation_class=GenerateOperation,
-        responses=documented(400, 404, 406, 413, 415, 500, 503),
+        responses=documented(400, 404, 406, 408, 413, 415, 429, 500, 503),
         request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
     )
     async def generate(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:

@@ -19,6 +19,7 @@ from walkserve import messages as m
 from walkserve.http import examples
 from walkserve.http.callers import CONDUCTOR, Caller
 from walkserve.http.models import family_of
+from walkserve.http.problems import documented
 
 SCRAPE_S = 1.0
 """How long workers and the conductor have to answer; of who does not, the last figures known are told."""
@@ -145,7 +146,8 @@ def metrics_route(caller: Caller) -> BaseRouteHandler:
         description="In Prometheus' text format, or in OpenMetrics' for who accepts that.",
         tags=["server"],
         media_type="text/plain",
-        responses={
+        responses=documented()
+        | {
             200: ResponseSpec(
                 str,
                 description="Figures",

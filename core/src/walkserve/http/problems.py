@@ -176,8 +176,8 @@ EXCEPTION_HANDLERS: ExceptionHandlersMap = {
 
 
 def documented(*statuses: int) -> dict[int, ResponseSpec]:
-    """The error responses of a route, for its OpenAPI description."""
-    return {status: _spec(status) for status in statuses}
+    """The error responses of a route, for its OpenAPI description; a server with keys wants one on each."""
+    return {status: _spec(status) for status in sorted({401, *statuses})}
 
 
 def _spec(status: int) -> ResponseSpec:
@@ -193,6 +193,7 @@ def _spec(status: int) -> ResponseSpec:
 
 _EXAMPLES: dict[int, tuple[str, str, str | None, str | None]] = {
     400: ("'input' is missing", "invalid_request_error", "input", "missing_required_parameter"),
+    401: ("this server does not know that API key", "invalid_request_error", None, CODES[401]),
     404: ("there is no model 'tiny' here", "invalid_request_error", "model", "model_not_found"),
     406: ("accept: text/html is not offered", "invalid_request_error", "accept", CODES[406]),
     408: ("the body did not come within 30 s per MiB", "invalid_request_error", None, CODES[408]),

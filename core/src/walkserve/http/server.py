@@ -106,6 +106,7 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
         summary="Whether the process lives",
         tags=["server"],
         responses=examples.answered(Health, "It lives", examples.HEALTH),
+        security=[{}],  # no key, also where the others want one
     )
     async def health() -> Health:
         return Health()
@@ -114,7 +115,8 @@ def server_routes(caller: Caller) -> Sequence[BaseRouteHandler]:
         "/ready",
         summary="Whether requests are served",
         tags=["server"],
-        responses=examples.answered(Readiness, "Ready", examples.READY)
+        responses=documented()
+        | examples.answered(Readiness, "Ready", examples.READY)
         | examples.answered(Readiness, "Not ready", examples.NOT_READY, status=503),
     )
     async def ready() -> Response[Readiness]:

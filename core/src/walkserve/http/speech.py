@@ -17,14 +17,15 @@ from walkserve.http.ids import request_id
 from walkserve.http.problems import documented
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_answers import write_speech
-from walkserve.http.speech_docs import DESCRIPTION, SpeechOperation
+from walkserve.http.speech_docs import DESCRIPTION, speech_operation
 from walkserve.http.speech_pieces import Spoken
-from walkserve.http.speech_reading import read_speech
+from walkserve.http.speech_reading import SURFACE, read_speech
 from walkserve_sdk import Model, Request
 
 
 def speech_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettings) -> BaseRouteHandler:
     """The route."""
+    speaking = {name: model for name, model in models.items() if SURFACE in type(model).surfaces()}
 
     @post(
         "/v1/audio/speech",
@@ -33,8 +34,8 @@ def speech_route(caller: Caller, models: Mapping[str, Model], settings: HttpSett
         description=DESCRIPTION,
         tags=["audio"],
         media_type="audio/wav",
-        operation_class=SpeechOperation,
-        responses=documented(400, 404, 413, 415, 500, 503),
+        operation_class=speech_operation(speaking),
+        responses=documented(400, 404, 408, 413, 415, 429, 500, 503),
     )
     async def speak(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
         speech = read_speech(models, await read_object(request, settings.body_bytes))

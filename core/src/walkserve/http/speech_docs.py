@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from litestar.openapi.spec import (
     Example,
@@ -17,9 +18,12 @@ from litestar.openapi.spec import (
     Schema,
 )
 
+from walkserve.descriptions import notes_of
 from walkserve.http.sentences import MOST_CHARS
 from walkserve.http.speech_reading import DEFAULT_FORMAT, SPEEDS, SPLITS, STREAM_FORMATS
 from walkserve.media.formats import FORMATS
+from walkserve_sdk import Model
+from walkserve_sdk.option_notes import OptionNote
 
 
 def _names(names: Iterable[str]) -> str:
@@ -64,14 +68,25 @@ def _optional(description: str, kind: OpenAPIType = OpenAPIType.STRING, **more: 
     return Schema(type=[kind, OpenAPIType.NULL], description=description, **more)  # type: ignore[arg-type]
 
 
-_BODY = Schema(
-    type=OpenAPIType.OBJECT,
-    required=["model", "input"],
-    properties={
+@dataclass
+class _Written(Schema):
+    """A schema that stands in JSON already: an option's own, by which it is also checked."""
+
+    value: dict[str, Any] = field(default_factory=dict)
+
+    def to_schema(self) -> dict[str, Any]:
+        return self.value
+
+
+def _body(speaking: Mapping[str, Model]) -> Schema:
+    """The fields of this route, and the options of what speaks here: others are refused."""
+    fields = {
         "model": _text("A model's id, or its family's name where one model of that family is served."),
         "input": _text("What to say; not blank.", pattern=r"\S"),
-        "voice": _optional("One of the model's voices; its default if absent."),
-        "instructions": _optional("How to say it, for families that take instructions."),
+        "voice": _voice(speaking.values()),
+        "instructions": _optional("How to say it, for families that take instructions.")
+        if any(model.takes_instructions for model in speaking.values())
+        else Schema(type=OpenAPIType.NULL, description="None of the models served here takes instructions."),
         "response_format": _optional("What file is made.", enum=[*FORMATS, None], default=DEFAULT_FORMAT),
         "speed": _optional(
             "1 is the voice's own; others are for families that can.",
@@ -79,16 +94,64 @@ _BODY = Schema(
             minimum=SPEEDS[0],
             maximum=SPEEDS[1],
             default=1,
+        )
+        if any(model.takes_speed for model in speaking.values())
+        else Schema(
+            enum=[1, None], description="No model served here has another speed than its own.", default=1
         ),
         "stream": _optional("Send the file's bytes as they are made.", OpenAPIType.BOOLEAN, default=False),
         "stream_format": _optional(
-            "Asks for streaming too, as OpenAI's clients do: of bytes, or of events.",
+            "Asks for streaming too, as OpenAI's clients do: of bytes, or of events; of events not with"
+            " `stream: false`.",
             enum=[*STREAM_FORMATS, None],
         ),
         "split": _optional("Speak the text in pieces; all at once if absent.", enum=[*SPLITS, None]),
-    },
-    additional_properties=Schema(description="An option of the model's family."),
-)
+    }
+    options = {name: schema for name, schema in _options(speaking).items() if name not in fields}
+    return Schema(
+        type=OpenAPIType.OBJECT,
+        required=["model", "input"],
+        properties={**fields, **options},
+        additional_properties=False,
+        schema_not=Schema(any_of=_exclusive(speaking.values())),
+    )
+
+
+def _exclusive(speaking: Iterable[Model]) -> list[Schema]:
+    """What may not stand together: one file and events; two names of one option."""
+    whole, events = Schema(const=False), Schema(const="sse")
+    pairs = {(note.name, note.also) for model in speaking for note in notes_of(model) if note.also}
+    return [
+        Schema(required=["stream", "stream_format"], properties={"stream": whole, "stream_format": events}),
+        *(Schema(required=list(pair)) for pair in sorted(pairs)),
+    ]
+
+
+def _voice(speaking: Iterable[Model]) -> Schema:
+    voices = list(dict.fromkeys(voice for model in speaking for voice in model.voices))
+    here = f" Here: {_names(voices)}." if voices else ""
+    return _optional(f"One of the model's voices, in any case; its first if absent.{here}")
+
+
+def _options(speaking: Mapping[str, Model]) -> dict[str, Schema]:
+    """Options by each of their names; where models differ in one, any of theirs."""
+    found: dict[str, dict[str, OptionNote]] = {}
+    for name, model in speaking.items():
+        for note in notes_of(model):
+            for spelled in (note.name, note.also):
+                if spelled:
+                    found.setdefault(spelled, {})[name] = note
+    return {spelled: _Written(value=_option(notes)) for spelled, notes in found.items()}
+
+
+def _option(notes: Mapping[str, OptionNote]) -> dict[str, Any]:
+    first, *others = notes.values()
+    if all(note == first for note in others):
+        default = {} if first.default is None else {"default": first.default}
+        return {"description": first.about, **first.schema, **default}
+    told = [{"description": f"Of {name}: {note.about}", **note.schema} for name, note in notes.items()]
+    return {"anyOf": told}
+
 
 _EXAMPLES: dict[str, Example | Reference] = {
     "whole": Example(summary="A WAV file", value={"model": "a-model", "input": "Good morning."}),
@@ -160,11 +223,21 @@ def _events() -> Schema:
             "audio_s": Schema(type=OpenAPIType.NUMBER),
         },
     )
-    return Schema(
+    failed = Schema(
+        type=OpenAPIType.OBJECT,
+        required=["error"],
+        properties={"error": Reference(ref="#/components/schemas/Problem")},
+    )
+    data = Schema(
         type=OpenAPIType.STRING,
-        description="Events; the data of each is one of these objects in JSON.",
-        content_media_type="text/event-stream",
-        content_schema=Schema(one_of=[delta, done]),
+        content_media_type="application/json",
+        content_schema=Schema(one_of=[delta, done, failed]),
+    )
+    return Schema(
+        type=OpenAPIType.OBJECT,
+        description="One event, named `error` if it failed midway; else without a name, which is `message`.",
+        required=["data"],
+        properties={"data": data, "event": Schema(enum=["message", "error"])},
     )
 
 
@@ -183,16 +256,19 @@ def _sounds() -> dict[str, OpenAPIMediaType]:
     return content | {"text/event-stream": OpenAPIMediaType(schema=_events())}
 
 
-@dataclass
-class SpeechOperation(Operation):
+def speech_operation(speaking: Mapping[str, Model]) -> type[Operation]:
     """The route reads its body and writes its answer itself, so that OpenAPI has to be told of both."""
+    content = {"application/json": OpenAPIMediaType(schema=_body(speaking), examples=_EXAMPLES)}
 
-    def __post_init__(self) -> None:
-        content = {"application/json": OpenAPIMediaType(schema=_BODY, examples=_EXAMPLES)}
-        self.request_body = RequestBody(content=content, required=True)
-        self.responses = dict(self.responses or {})
-        self.responses["200"] = OpenAPIResponse(
-            description="The sound: a whole file, its bytes as they are made, or events with bytes in them.",
-            headers=_HEADERS,
-            content=_sounds(),
-        )
+    @dataclass
+    class SpeechOperation(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody(content=content, required=True)
+            self.responses = dict(self.responses or {})
+            self.responses["200"] = OpenAPIResponse(
+                description="The sound: a whole file, its bytes as they are made, or events with them.",
+                headers=_HEADERS,
+                content=_sounds(),
+            )
+
+    return SpeechOperation
