@@ -326,6 +326,25 @@ async def test_split_text_is_spoken_sentence_by_sentence_as_it_comes(stage):
         assert heard[-1]["emitted"] == {"speech": 3}
 
 
+async def test_a_request_runs_as_long_as_its_client_may_still_send_text(stage):
+    async with stage.serving() as at, talking(at) as talk:
+        await talk.say(**{**ASK, "text": "One is here. Two", "text_open": True, "split": "sentence"})
+        (first,) = await at.mailbox.wait_for(m.Submit)
+        id = (await talk.hear())["request_id"]
+        at.mailbox.say(items(first.tag, 0, [1.0]), ended(first.tag, 1))
+        assert (await talk.hear())["type"] == "output"
+
+        async def state() -> str:
+            return (await at.client.get(f"/v1/requests/{id}")).json()["state"]
+
+        assert (at.caller.open_calls, await state()) == (0, "running")
+        await talk.say(type="end", id="a")
+        _, second = await at.mailbox.wait_for(m.Submit, 2)
+        at.mailbox.say(ended(second.tag, 0))
+        assert await talk.hear_types(1) == [("done", "a")]
+        assert await state() == "done"
+
+
 async def test_cancelling_split_text_cancels_what_runs_and_what_was_ahead(stage):
     async with stage.serving() as at, talking(at) as talk:
         await talk.say(**{**ASK, "text": "One. Two. Three.", "split": "sentence"})

@@ -11,6 +11,7 @@ from walkserve.http.callers import Caller
 from walkserve.http.calls import Call
 from walkserve.http.generate_events import Telling
 from walkserve.http.problems import Faulted
+from walkserve.http.requests import Record
 from walkserve_sdk import Request
 from walkserve_sdk.events import Event
 
@@ -78,6 +79,8 @@ class Run:
         self._on_cut = on_cut
         self._next: Call | Exception | None = None
         self._is_last = False
+        self._followed: Record | None = None
+        """Of the request, while further calls may be made for it."""
 
     async def to_its_end(self, *, tells_start: bool = False) -> None:
         """Make all calls and tell what they give, up to ``Done``. Cancelling this cancels what runs.
@@ -124,9 +127,19 @@ class Run:
     def _heard(self, request: Next, open_calls: ExitStack) -> None:
         if request is None:
             self._is_last = True
+            self._all_started()
         elif isinstance(request, Exception):
             self._next = request
         else:
             started = self._telling.started
             call = self._caller.submit(started.model, request, self._on_cut, id=started.request_id)
+            if self._followed is None:
+                self._followed = call.record
+                self._followed.more_follow()
+                open_calls.callback(self._all_started)
             self._next = open_calls.enter_context(call)
+
+    def _all_started(self) -> None:
+        if self._followed is not None:
+            self._followed.all_started()
+            self._followed = None
