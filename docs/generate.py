@@ -14,13 +14,14 @@ from pathlib import Path
 
 from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
+from walkserve.conductor.life_table import TABLE, Phase
 from walkserve.graph.drawing import draw_svg
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
 from walkserve_sdk.option_notes import option_notes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/reference/http.md")
+PAGES = ("README.md", "docs/reference/http.md", "docs/explanation/semantics.md")
 _PART = re.compile(r"(<!-- ([\w -]+): docs/generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -67,6 +68,24 @@ def route_summaries() -> dict[str, str]:
     return found
 
 
+def life_of_a_request() -> Iterator[str]:
+    """What happens to a request in each phase, and what is then done."""
+    events = list(dict.fromkeys(event for _, event in TABLE))
+    phases = [phase for phase in Phase if phase is not Phase.GONE]
+    yield f"| | {' | '.join(f'`{phase.name}`' for phase in phases)} |"
+    yield f"|---|{'---|' * len(phases)}"
+    for event in events:
+        cells = []
+        for phase in phases:
+            after, acts = TABLE.get((phase, event), (None, ()))
+            told = [
+                *(act.value for act in acts),
+                *([f"→ `{after.name}`"] if after not in (None, phase) else []),
+            ]
+            cells.append("" if after is None else ", ".join(told) or "nothing")
+        yield f"| {event.value} | {' | '.join(cells)} |"
+
+
 class _NoPost:
     """A mailbox for an application that is only looked at."""
 
@@ -82,6 +101,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "options of orpheus": options_of_orpheus,
     "commands": commands,
     "routes": routes,
+    "life of a request": life_of_a_request,
 }
 
 

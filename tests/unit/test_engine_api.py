@@ -21,11 +21,11 @@ from walkserve import Engine
 from walkserve import messages as m
 from walkserve.api import OutputEvent
 from walkserve.api import engine as engine_module
-from walkserve.api.generation import raised
+from walkserve.api.generation import Generation, raised
 from walkserve.conductor.state import ConductorState
 from walkserve.worker.assemble import Worker
 from walkserve_sdk import LoadError, Part, WalkserveError
-from walkserve_sdk.errors import BadRequest, Cancelled, Unavailable
+from walkserve_sdk.errors import BadRequest, Cancelled, DeadlineExceeded, Unavailable
 
 SOON_S = 20
 CALL = {"text": "call 5 5 1", "temperature": 0.0, "seed": 3}
@@ -76,15 +76,15 @@ def apart(ask: Callable[[], object]) -> Future[object]:
 
 
 @contextmanager
-def halted(engine: Engine) -> Iterator[Callable[[], bool]]:
-    """Within, the language model computes nothing; yields what waits until it was asked to."""
-    worker = next(one for one in engine.workers if one.name.endswith("rank0"))
+def halted(engine: Engine, component: str = "llama", rank: str = "rank0") -> Iterator[Callable[[], bool]]:
+    """Within, a component computes nothing, the language model; yields what waits until it was asked to."""
+    worker = next(one for one in engine.workers if one.name.endswith(rank))
     assert worker.loop is not None
     runner, submit = worker.loop.engine, worker.loop.engine.submit
     reached, gate = threading.Event(), threading.Event()
 
     def gated(key, rows):
-        if key[0] == "llama":
+        if key[0] == component:
             reached.set()
             gate.wait(SOON_S)
         return submit(key, rows)
@@ -205,6 +205,52 @@ def test_a_generation_that_nobody_holds_any_more_is_cancelled(shared):
             assert shared._calls == {}
         finally:
             gc.enable()
+
+
+def drop(generation: Generation) -> None:
+    generation.close()
+
+
+def expire(generation: Generation) -> None:
+    with pytest.raises(DeadlineExceeded, match="the request did not end within 0.2 s"):
+        apart(lambda: list(generation)).result(SOON_S)
+
+
+@pytest.mark.parametrize("end", [drop, expire])
+def test_a_request_may_be_dropped_or_expire_while_it_is_prepared(shared, end):
+    with halted(shared, "tokenizer", "host") as reached:
+        generation = shared.stream(**CALL, timeout_s=0.2)
+        assert reached()
+        end(generation)
+        assert shared._calls == {}
+
+
+@pytest.mark.parametrize("end", [drop, expire])
+def test_a_request_may_be_dropped_or_expire_while_it_runs(shared, end):
+    with halted(shared) as reached:
+        generation = shared.stream(**CALL, timeout_s=0.2)
+        assert reached()
+        end(generation)
+        assert shared._calls == {}
+
+
+@pytest.mark.parametrize("end", [drop, expire])
+def test_a_request_may_be_dropped_or_expire_while_it_waits_for_room(end):
+    with Engine("orpheus:toy", device="cpu", dtype="float32", cache_tokens=128) as engine:
+        with halted(engine) as reached:
+            first = engine.stream(**CALL)
+            assert reached()
+            end(engine.stream(**CALL, timeout_s=0.2))
+            third = engine.stream(**CALL, timeout_s=SOON_S)
+        assert len(list(first)) == len(list(third)) > 0
+        assert eventually(lambda: is_idle(engine))
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "5", True])
+def test_a_deadline_that_is_no_time_is_refused_before_anything_starts(shared, timeout_s):
+    with pytest.raises(BadRequest, match="timeout_s: it is a number of seconds above 0") as refused:
+        shared.stream(**CALL, timeout_s=timeout_s)
+    assert refused.value.param == "timeout_s"
 
 
 def test_what_comes_after_the_end_is_given_back(shared):

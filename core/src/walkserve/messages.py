@@ -123,7 +123,8 @@ class SentPart(Struct, frozen=True):
 class Submit(Message, frozen=True):
     """Serve this request, checked by the model's own gate; answer to ``client`` under ``tag``.
 
-    ``label`` is its id as its client knows it, for logs.
+    ``label`` is its id as its client knows it, for logs. It fails when it has not ended ``timeout_s`` after
+    its client asked for it, of which ``passed_s`` are over.
     """
 
     client: str
@@ -135,6 +136,8 @@ class Submit(Message, frozen=True):
     seed: int
     given: tuple[str, ...] = ()
     label: str = ""
+    timeout_s: float | None = None
+    passed_s: float = 0.0
 
 
 class Cancel(Message, frozen=True):
@@ -339,6 +342,13 @@ class OpenRequest(Message, frozen=True):
     label: str = ""  # its id as its client knows it, for logs
 
 
+class SetOptions(Message, frozen=True):
+    """Its options are these from now on: a limit that its client did not set was cut to what fits."""
+
+    number: int
+    options: Any
+
+
 class StartWalk(Message, frozen=True):
     number: int
     track: str
@@ -524,6 +534,7 @@ ToConductor = (
 )
 ToWorker = (
     OpenRequest
+    | SetOptions
     | StartWalk
     | ForkBranch
     | EndStream

@@ -105,6 +105,14 @@ class Cancelled(WalkserveError):
     code = "cancelled"
 
 
+class DeadlineExceeded(WalkserveError):
+    """The request did not end in the time that it may take; the message has the seconds."""
+
+    status = 504
+    type = "timeout"
+    code = "deadline_exceeded"
+
+
 class WalkFailed(WalkserveError):
     """A Walk did not complete. Thrown into the track that asked for it; uncaught, it fails the request."""
 
@@ -119,6 +127,7 @@ class WalkFailed(WalkserveError):
 _BY_CODE: dict[str | None, type[WalkserveError]] = {
     "component_failed": ComponentError,
     ContextLengthExceeded.code: ContextLengthExceeded,
+    DeadlineExceeded.code: DeadlineExceeded,
     ModelNotFound.code: ModelNotFound,
     UnsupportedSurface.code: UnsupportedSurface,
 }

@@ -131,6 +131,14 @@ class Desk:
         """What it says to these, the server's state left out."""
         for message in messages:
             self.state.hear(message)  # type: ignore[arg-type]
+        return self._said()
+
+    def hear_of(self, happened: Callable[[ConductorState], None]) -> dict[str, list[m.Message]]:
+        """What it says to something that no message is."""
+        happened(self.state)
+        return self._said()
+
+    def _said(self) -> dict[str, list[m.Message]]:
         said = {
             address: [message for message in sent if not isinstance(message, m.ServerState)]
             for address, sent in self.state.outbox.items()
@@ -155,14 +163,30 @@ class Desk:
         return self.hear(m.WorkerReady(worker, f"{worker}.{incarnation}", 1, components, pools))
 
     def submit(
-        self, tag: int, text: str = "hello", model: str = "speaker", client: str = CLIENT, **options: Any
+        self,
+        tag: int,
+        text: str = "hello",
+        model: str = "speaker",
+        client: str = CLIENT,
+        timeout_s: float | None = None,
+        **options: Any,
     ) -> dict[str, list[m.Message]]:
         served = self.served.get(model)
         kind = type(served.model) if served else Speaker
         outputs = tuple(kind.spec.outputs)
         parts = (m.SentPart("text", text.encode()),)
         return self.hear(
-            m.Submit(client, tag, model, parts, outputs, kind.Options(**options), 3, tuple(options))
+            m.Submit(
+                client,
+                tag,
+                model,
+                parts,
+                outputs,
+                kind.Options(**options),
+                3,
+                tuple(options),
+                timeout_s=timeout_s,
+            )
         )
 
     @property

@@ -1,7 +1,8 @@
 """The conductor among clients and two workers that answer in any order, break Walks and are lost."""
 
 import logging
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from walkserve import messages as m
+from walkserve.conductor import lives
+from walkserve.conductor.life_table import TABLE, Event, Phase
 
 CLIENT, CONDUCTOR = "http", "conductor"
 WORKERS = ("speaker.host", "speaker.rank0")
@@ -39,6 +42,7 @@ class Machine(RuleBasedStateMachine):
         self.tags = 0
         self.ends: dict[int, int] = {}
         self.cancelled: set[int] = set()
+        self.due: list[int] = []
 
     def post(self, said: dict[str, list[m.Message]]) -> None:
         for address, messages in said.items():
@@ -49,11 +53,18 @@ class Machine(RuleBasedStateMachine):
 
     # --- what happens -----------------------------------------------------------------------------
 
-    @rule(text=st.sampled_from(TEXTS), most=st.sampled_from([None, 1, 4, 12, 99]))
-    def submit(self, text: str, most: int | None) -> None:
+    @rule(
+        text=st.sampled_from(TEXTS),
+        most=st.sampled_from([None, 1, 4, 12, 99]),
+        timeout_s=st.sampled_from([None, 1.0]),
+    )
+    def submit(self, text: str, most: int | None, timeout_s: float | None) -> None:
         self.tags += 1
         self.ends[self.tags] = 0
-        self.post(self.desk.submit(self.tags, text, **({} if most is None else {"max_tokens": most})))
+        options = {} if most is None else {"max_tokens": most}
+        self.post(self.desk.submit(self.tags, text, timeout_s=timeout_s, **options))
+        self.due += [number for number, _ in self.desk.state.lives.due]
+        self.desk.state.lives.due.clear()
 
     @precondition(lambda self: self.ends)
     @rule(which=ANY, now=SELDOM)
@@ -63,6 +74,21 @@ class Machine(RuleBasedStateMachine):
         tag = 1 + which % self.tags
         self.cancelled.add(tag)
         self.post(self.desk.hear(m.Cancel(CLIENT, tag)))
+
+    @precondition(lambda self: self.due)
+    @rule(which=ANY, now=SELDOM)
+    def expire(self, which: int, now: bool) -> None:
+        if now:
+            number = self.due.pop(-1 - which % min(len(self.due), 30))
+            self.post(self.desk.hear_of(lambda state: state.expire(number)))
+
+    @precondition(lambda self: self.tags)
+    @rule(which=ANY, now=SELDOM)
+    def cannot_be_sent(self, which: int, now: bool) -> None:
+        if now:
+            number = which % self.tags
+            fault = m.Fault("a StartWalk of this request cannot be sent")
+            self.post(self.desk.hear_of(lambda state: state.fail_number(number, fault)))
 
     @precondition(lambda self: any(self.mail.values()))
     @rule(which=ANY, frames=st.integers(1, 6))
@@ -159,8 +185,9 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def no_more_is_reserved_than_there_is(self) -> None:
         served = self.desk.served["speaker"]
-        lives = [life for _, life in self.desk.state._lives.values()]
-        running = sum(pages for life in lives if life not in served.queue for pages in life.pages.values())
+        lives = [life for life in self.desk.state.lives if life.is_reserved]
+        assert all(life.phase in (Phase.RUNNING, Phase.CLOSING) for life in lives)
+        running = sum(pages for life in lives for pages in life.pages.values())
         assert 0 <= running == served.reserved.get("lm", 0) <= PAGES
 
     def teardown(self) -> None:
@@ -179,7 +206,7 @@ class Machine(RuleBasedStateMachine):
         assert self.desk.state.open_requests == 0
         assert self.desk.reserved == {} and not self.desk.served["speaker"].queue
         assert not any(self.held.values())
-        assert not self.desk.state._by_tag
+        assert not self.desk.state.lives._by_tag
 
 
 @pytest.fixture(autouse=True)
@@ -196,29 +223,65 @@ def test_every_request_has_one_end_and_leaves_nothing_behind(desk: Any) -> None:
     case().runTest()
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_long_day_leaves_nothing_behind(desk: Any, seed: int) -> None:
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[Phase, Event]]]:
+    """Every pair that was looked up in the table, and how often."""
+    counts: Counter[tuple[Phase, Event]] = Counter()
+
+    class Counted(dict[Any, Any]):
+        def get(self, pair: Any, default: Any = None) -> Any:
+            counts[pair] += 1
+            return super().get(pair, default)
+
+    monkeypatch.setattr(lives, "TABLE", Counted(TABLE))
+    yield counts
+
+
+WEIGHTS = {
+    "submit": 4, "cancel": 1, "expire": 1, "cannot_be_sent": 0.3, "deliver": 12, "work": 8, "lose": 0.1,
+    "start_again": 1,
+}  # fmt: skip
+
+
+def live_a_day(desk: Any, seed: int) -> int:
+    """1,500 things that happen, as this seed has them; how many waited at the most."""
     random = Random(seed)
     machine = type("Day", (Machine,), {"make": staticmethod(desk)})()
     waited = 0
     for _ in range(1500):
-        match random.choices(["submit", "cancel", "deliver", "work", "lose", "start"], [4, 1, 12, 8, 0.1, 1])[
-            0
-        ]:
+        match random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]:
             case "submit":
-                machine.submit(random.choice(TEXTS), random.choice([None, 1, 4, 12, 99]))
+                most = random.choice([None, 1, 4, 12, 99])
+                machine.submit(random.choice(TEXTS), most, random.choice([None, 1.0]))
             case "cancel" if machine.tags:
                 machine.cancel(random.randrange(1000), True)
+            case "expire" if machine.due:
+                machine.expire(random.randrange(1000), True)
+            case "cannot_be_sent" if machine.tags:
+                machine.cannot_be_sent(random.randrange(1000), True)
             case "deliver" if any(machine.mail.values()):
                 machine.deliver(random.randrange(1000), random.randint(1, 6))
             case "work" if any(machine.at_work.values()):
                 machine.work(random.randrange(1000), random.random() < 0.2, random.randint(0, 20))
             case "lose":
                 machine.lose(random.choice(WORKERS), True)
-            case "start":
+            case "start_again":
                 machine.start_again(random.choice(WORKERS))
         machine.no_request_ends_twice()
         machine.no_more_is_reserved_than_there_is()
         waited = max(waited, len(machine.desk.served["speaker"].queue))
-    assert waited > 2, "a day on which nobody waited shows little"
     machine.teardown()
+    return waited
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_day_leaves_nothing_behind(desk: Any, seed: int) -> None:
+    assert live_a_day(desk, seed) > 2, "a day on which nobody waited shows little"
+
+
+def test_long_days_reach_every_pair_of_the_table_and_no_other(
+    desk: Any, reached: Counter[tuple[Phase, Event]]
+) -> None:
+    for seed in range(10):
+        live_a_day(desk, seed)
+    assert reached.keys() == TABLE.keys()

@@ -229,6 +229,24 @@ def test_a_default_length_is_cut_to_what_fits(desk: Callable[..., Desk]) -> None
     assert only(said, m.StartWalk)[0][1].inputs["max_tokens"] == 4
 
 
+def test_workers_are_told_of_a_length_that_is_cut_before_the_first_walk_of_a_track(
+    desk: Callable[..., Desk],
+) -> None:
+    it = desk(pages=40)
+    it.submit(7)
+    said = it.hear(encoded(0, length=60))
+    cut = it.served["speaker"].model.Options(max_tokens=4)
+    assert said[RANK0][0] == m.SetOptions(0, cut)
+    assert isinstance(said[RANK0][1], m.StartWalk)
+    assert said[HOST] == [m.CloseRequest(0)]  # no track calls it
+
+
+def test_workers_are_told_nothing_of_a_length_that_fits(desk: Callable[..., Desk]) -> None:
+    it = desk(pages=40)
+    it.submit(7)
+    assert not only(it.hear(encoded(0, length=3)), m.SetOptions)
+
+
 def test_what_can_never_be_reserved_is_refused_and_does_not_hold_up_the_others(
     desk: Callable[..., Desk],
 ) -> None:
@@ -372,6 +390,75 @@ def test_a_track_that_raises_when_it_is_cancelled_is_closed_all_the_same(desk: C
     assert cancel(it) == CLOSE_0
 
 
+# --- expired -------------------------------------------------------------------------------------------
+
+LATE = m.Fault("the request did not end within 1.5 s", 504, "timeout", "deadline_exceeded")
+
+
+def expire(desk: Desk, number: int) -> Said:
+    return desk.hear_of(lambda state: state.expire(number))
+
+
+def test_whoever_has_the_clock_is_given_the_requests_that_have_a_deadline(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.submit(6)
+    it.submit(7, timeout_s=1.5)
+    parts, options = (m.SentPart("text", b"hello"),), it.served["speaker"].model.Options()
+    it.hear(m.Submit(CLIENT, 8, "speaker", parts, ("speech",), options, 3, timeout_s=1.5, passed_s=0.5))
+    assert it.state.lives.due == [(1, 1.5), (2, 1.0)]
+
+
+def test_it_may_expire_while_it_is_prepared(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.submit(7, timeout_s=1.5)
+    assert expire(it, 0) == {CLIENT: [m.RequestFailed(7, LATE)], **CLOSE_0}
+    assert it.hear(encoded(0)) == {}
+    it.hear(*closed(0))
+    assert it.state.open_requests == 0
+
+
+def test_it_may_expire_while_it_waits_and_who_stood_behind_it_is_admitted(desk: Callable[..., Desk]) -> None:
+    it = desk(pages=6)
+    for tag, most in ((5, 4), (6, 8), (7, 1)):
+        it.submit(tag, max_tokens=most, timeout_s=1.5)
+    it.hear(encoded(0), encoded(1), encoded(2))
+    said = expire(it, 1)
+    assert said[CLIENT] == [m.RequestFailed(6, LATE), m.Admitted(7)]
+    it.hear(*closed(1))
+    assert it.reserved == {"lm": 6}
+
+
+def test_it_may_expire_while_it_runs_and_its_pages_come_back(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.submit(7, max_tokens=4, timeout_s=1.5)
+    it.hear(encoded(0))
+    assert expire(it, 0) == {CLIENT: [m.RequestFailed(7, LATE)], **CLOSE_0}
+    assert it.reserved == {"lm": 4}  # until the workers have let go
+    it.hear(*closed(0))
+    assert it.reserved == {} and it.state.open_requests == 0
+
+
+def test_what_has_ended_or_is_gone_does_not_expire(desk: Callable[..., Desk]) -> None:
+    it = desk()
+    it.submit(7, max_tokens=4, timeout_s=1.5)
+    it.hear(encoded(0))
+    finish(it, 0)
+    assert expire(it, 0) == {}
+    it.hear(*closed(0))
+    assert expire(it, 0) == {} and it.reserved == {}
+
+
+def test_a_server_that_drains_stops_when_the_last_request_has_expired(desk: Callable[..., Desk]) -> None:
+    it = desk(plain=True)
+    (to, warm) = only(it.ready("plain.rank0"), m.StartWalk)[0]
+    it.hear(ended(warm.number, "looking"), m.RequestClosed(warm.number, "plain.rank0", to))
+    it.submit(7, "cat", model="plain", timeout_s=1.5)
+    it.hear(m.Drain())
+    expire(it, warm.number + 1)
+    it.hear(m.RequestClosed(warm.number + 1, "plain.rank0", to))
+    assert it.state.phase == "stopped"
+
+
 # --- what breaks ---------------------------------------------------------------------------------------
 
 
@@ -392,6 +479,30 @@ def test_a_preparation_that_breaks_fails_the_request_with_its_fault(desk: Callab
     it.submit(7)
     ((_, failed),) = only(it.hear(broke(0, "prepare", status=400)), m.RequestFailed)
     assert failed.fault.status == 400
+
+
+def test_what_cannot_happen_fails_its_request_and_no_other(
+    desk: Callable[..., Desk], caplog: pytest.LogCaptureFixture
+) -> None:
+    it = desk(pages=6)
+    it.submit(6)
+    it.submit(7)
+    it.hear(encoded(0), encoded(1))  # the second waits: nobody has asked for a Walk of it
+    ((_, failed),) = only(it.hear(ended(1, "writing")), m.RequestFailed)
+    assert failed.tag == 7 and failed.fault.status == 500
+    assert "WALKED happened to request 1 while it was WAITING, which cannot be" in caplog.text
+    it.hear(*closed(1))
+    assert only(finish(it, 0), m.RequestEnded)
+
+
+def test_a_request_that_a_worker_cannot_open_fails_in_any_phase(desk: Callable[..., Desk]) -> None:
+    it = desk(pages=6)
+    for tag in range(3):
+        it.submit(tag)
+    it.hear(encoded(0), encoded(1))
+    for number in range(3):
+        ((_, failed),) = only(it.hear(broke(number, "")), m.RequestFailed)
+        assert failed.tag == number
 
 
 def test_a_track_may_take_the_failure_and_go_on(desk: Callable[..., Desk]) -> None:

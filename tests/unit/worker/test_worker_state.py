@@ -1,6 +1,7 @@
 """What a worker says to what it hears: lists of messages in, lists of messages out."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from walkserve import messages as m
@@ -71,6 +72,18 @@ def test_a_row_is_what_an_engine_needs_to_know(bench: Bench) -> None:
     assert first.values == second.values == {"n": [5, 6, 7]}
     assert first.key == (3, 0, "saying", 4)
     assert first.options.most == 8 and first.keeps
+
+
+def test_options_that_were_cut_at_admission_are_those_of_its_rows(bench: Bench) -> None:
+    worker = bench(RANK0)
+    worker.open(0)
+    worker.open(1)
+    cut = replace(worker.state._lives[0].options, most=2)
+    worker.hear(m.SetOptions(0, cut))
+    worker.hear(start(0, "say", n=5, most=2), start(1, "say", n=5, most=2))
+    work = worker.choose()
+    rows = [worker.state.row(call, piece) for call, piece in zip(work.calls, work.pieces, strict=True)]
+    assert [row.options.most for row in rows] == [2, 8]
 
 
 def test_of_a_split_row_only_the_last_piece_is_heard(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from walkserve.conductor.process import ADDRESS as CONDUCTOR
 from walkserve.delivery import Done, Failed
 from walkserve.plugins import load_model
 from walkserve.resolve import resolve_model
+from walkserve.timeouts import check_timeout
 from walkserve.worker.assemble import Worker
 from walkserve_sdk import LoadError, Model, Output, Part, Request
 from walkserve_sdk.errors import Unavailable
@@ -131,24 +132,38 @@ class Engine:
 
     # --- requests -----------------------------------------------------------------------------------
 
-    def stream(self, *, outputs: Sequence[str | Output] | None = None, **fields: Any) -> Generation:
+    def stream(
+        self,
+        *,
+        outputs: Sequence[str | Output] | None = None,
+        timeout_s: float | None = None,
+        **fields: Any,
+    ) -> Generation:
         """Start a request; iterate over the result for its pieces, in order.
 
         Args:
             outputs: Names of what is asked for; by default every output of the model.
+            timeout_s: After so many seconds it fails with ``DeadlineExceeded``; by default it may take
+                as long as it takes.
             fields: Parts by their kind (``text="…"``), everything else the family's options.
 
         Raises:
             BadRequest: Before anything starts, for what the model's own check refuses.
             Unavailable: The engine is closed, broken, or another process's.
         """
-        return self.submit(self._request(outputs, fields))
+        return self.submit(self._request(outputs, fields), timeout_s=timeout_s)
 
-    def generate(self, *, outputs: Sequence[str | Output] | None = None, **fields: Any) -> Result:
+    def generate(
+        self,
+        *,
+        outputs: Sequence[str | Output] | None = None,
+        timeout_s: float | None = None,
+        **fields: Any,
+    ) -> Result:
         """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with."""
         request = self._request(outputs, fields)
         pieces: dict[str, list[Any]] = {name: [] for name in request.outputs}
-        with self.submit(request) as generation:
+        with self.submit(request, timeout_s=timeout_s) as generation:
             for event in generation:
                 pieces[event.output].append(event.data)
         ended = generation.ended
@@ -156,9 +171,10 @@ class Engine:
         joined = {name: _joined(self.model.spec.outputs[name], some) for name, some in pieces.items()}
         return Result(joined, ended.finish_reason, ended.seed, ended.usage, ended.counts)
 
-    def submit(self, request: Request) -> Generation:
+    def submit(self, request: Request, *, timeout_s: float | None = None) -> Generation:
         """Start a request that the model's own gate has made. Raises what ``stream`` does."""
         self._check_process()
+        timeout_s = None if timeout_s is None else check_timeout(timeout_s, "timeout_s")
         tag, call = next(self._tags), Call()
         generation = Generation(tag, call, self._cancel, self._check_process)
         submit = m.Submit(
@@ -170,6 +186,7 @@ class Engine:
             options=request.options,
             seed=request.seed,
             given=tuple(request.given),
+            timeout_s=timeout_s,
         )
         with self._changed:
             if self._refusal:

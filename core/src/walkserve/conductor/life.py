@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from walkserve import messages as m
+from walkserve.conductor.life_table import Phase
 from walkserve.conductor.trace import Trace
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
 
+if TYPE_CHECKING:
+    from walkserve.conductor.served import Served
 
-class Phase(Enum):
-    """Where a request is.
-
-    PREPARING -> WAITING -> RUNNING -> CLOSING -> forgotten; any phase may go straight to CLOSING, when the
-    request fails, is refused or is cancelled. CLOSING lasts until every worker has let go.
-    """
-
-    PREPARING = auto()
-    WAITING = auto()
-    RUNNING = auto()
-    CLOSING = auto()
+Walked = m.WalkEnded | m.WalkBroke | m.BranchForked
+"""What workers say of what a plan has asked for."""
 
 
 @dataclass(slots=True)
@@ -34,28 +28,33 @@ class TrackLife:
     reason: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Life:
     """The ledger of one request.
 
     Args:
+        served: The model it is of.
         label: Its id as its client knows it, for logs.
         holders: Addresses of workers that hold something of it.
-        pages: Reserved, per cached component.
+        pages: What it needs of each cached component; ``is_reserved`` from when it is admitted.
+        timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
     """
 
     number: int
+    served: Served
     client: str
     tag: int
     request: Request
     holders: set[str]
     trace: Trace | None = None
     label: str = ""
+    timeout_s: float | None = None
     phase: Phase = Phase.PREPARING
     prepared: Outcome = field(default_factory=Outcome)
     tracks: dict[str, TrackLife] = field(default_factory=dict)
     pages: dict[str, int] = field(default_factory=dict)
+    is_reserved: bool = False
     wrote: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,6 +73,11 @@ class Life:
         for stream, count in over.wrote.items():
             self.wrote[stream] = self.wrote.get(stream, 0) + count
         self.emitted |= over.emitted
+
+    def mark(self, what: str) -> None:
+        """Note it in the request's profile, if it has one."""
+        if self.trace is not None:
+            self.trace.mark(what)
 
     @property
     def finish_reason(self) -> str:

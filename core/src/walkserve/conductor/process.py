@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from walkserve import messages as m
+from walkserve.conductor.deadlines import Deadlines
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.config import ModelConfig, ServerConfig
@@ -39,13 +40,15 @@ def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
 
 def conduct(state: ConductorState, mailbox: Mailbox) -> None:
     """Hear and say until the server has stopped; then fail what is still open and send the workers home."""
+    deadlines = Deadlines(state)
     while state.phase != "stopped":
-        heard = mailbox.receive(None)
+        heard = mailbox.receive(deadlines.wait_s())
         for message in heard:
             try:
                 state.hear(message)  # type: ignore[arg-type]
             except Exception:  # one bad message fails nobody else
                 log.exception("the conductor could not hear %s", type(message).__name__)
+        deadlines.keep()
         _flush(state, mailbox)
         for message in heard:
             if isinstance(message, m.WorkerLost):

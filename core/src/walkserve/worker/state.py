@@ -30,7 +30,9 @@ from walkserve_sdk.errors import WalkserveError
 
 log = logging.getLogger(__name__)
 
-ForRequest = m.StartWalk | m.ForkBranch | m.EndStream | m.DiscardStream | m.StreamItems | m.StreamTaken
+ForRequest = (
+    m.SetOptions | m.StartWalk | m.ForkBranch | m.EndStream | m.DiscardStream | m.StreamItems | m.StreamTaken
+)
 """Messages about a request that has to be open."""
 
 
@@ -120,6 +122,8 @@ class WorkerState:
 
     def _hear_for(self, live: Live, message: ForRequest) -> None:
         match message:
+            case m.SetOptions():
+                live.options = self.read_options(message.options)
             case m.StartWalk():
                 self._start(live, message)
             case m.ForkBranch():
@@ -412,6 +416,8 @@ def _blamed(live: Live, message: ForRequest) -> tuple[str, int]:
     """The track and Walk that a message is for; ("", 0), the whole request, if there is none."""
     if isinstance(message, m.StartWalk | m.ForkBranch):
         return message.track, message.walk
+    if isinstance(message, m.SetOptions):
+        return "", 0
     reading = (key for key, run in live.runs.items() if message.stream in run.plan.reads)
     return next(reading, ("", 0))
 
