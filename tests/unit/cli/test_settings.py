@@ -33,7 +33,7 @@ def sample(setting: Setting, folder: Path) -> tuple[Any, str]:
     elif isinstance(setting.type, click.IntRange):
         value = setting.default + 1
     elif isinstance(setting.type, click.FloatRange):
-        value = setting.default + 0.5
+        value = (setting.default or 0) + 0.5
     else:
         value = "something"
     return value, str(value).lower() if setting.is_switch else str(value)

@@ -9,6 +9,7 @@ import pytest
 
 from walkserve.http.callers import Caller
 from walkserve.http.problems import TooManyRequests
+from walkserve.http.terms import Terms
 from walkserve_sdk import Part
 from walkserve_sdk.errors import Unavailable
 
@@ -64,7 +65,7 @@ async def test_several_calls_of_one_request_count_once_and_none_of_them_is_refus
         await caller.wait_until(lambda: caller.state.phase == "ready")
 
         def submit(id: str = ""):
-            return caller.submit("parrot:toy", request_of_parrot, id=id)
+            return caller.submit("parrot:toy", request_of_parrot, terms=Terms(id))
 
         pieces = [submit("req-a") for _ in range(5)]
         submit("req-b")

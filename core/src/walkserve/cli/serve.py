@@ -88,6 +88,7 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
         media_bytes=value["max_media_bytes"],
         socket_requests=value["max_socket_requests"],
         max_open_requests=value["max_open_requests"],
+        timeout_s=value["timeout"],
         receive_timeout_s=value["receive_timeout_s"],
         keys=_keys(settled["api_key_file"]),
         cors_origins=value["cors_origins"],

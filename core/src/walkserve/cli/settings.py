@@ -236,6 +236,13 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         metavar="N",
     ),
     Setting(
+        "timeout",
+        click.FloatRange(min=0, min_open=True),
+        _HTTP.timeout_s,
+        "Seconds that a request may take, and may ask for; then it is a 504.",
+        metavar="SECONDS",
+    ),
+    Setting(
         "receive_timeout_s",
         click.FloatRange(min=0, min_open=True),
         _HTTP.receive_timeout_s,

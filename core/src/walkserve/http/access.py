@@ -10,6 +10,7 @@ from urllib.parse import quote
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from walkserve.http.client_ids import client_request_id
 from walkserve.http.ids import request_id
 from walkserve.http.requests import Record, RequestLog
 from walkserve.logs import REQUEST_ID, about
@@ -70,6 +71,10 @@ def _write(scope: Scope, id: str, seen: _Seen, took_s: float, record: Record | N
         "bytes": seen.size_bytes,
     }
     line = f"{method} {path} {seen.status} in {took_s:.3f} s, {seen.size_bytes:,} bytes"
+    client_id = client_request_id(scope)
+    if client_id is not None:
+        fields["client_request_id"] = client_id
+        line += f", {client_id}"
     if record is not None:
         fields |= {"model": record.model, "finish_reason": _finish(record)}
         line += f", {record.model}: {_finish(record)}"

@@ -13,6 +13,7 @@ from litestar.types import Message, Scope
 
 from walkserve.http.access import logged
 from walkserve.http.callers import Caller
+from walkserve.http.client_ids import labelled
 from walkserve.http.cors import shared
 from walkserve.http.generate import generate_route
 from walkserve.http.guard import guarded
@@ -66,7 +67,8 @@ def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
     )
     # around the router, not among its middleware: that does not see routes which are not there
     inner = patient(app.asgi_handler, settings.receive_timeout_s)
-    app.asgi_handler = logged(shared(guarded(inner, settings.keys), settings.cors_origins), caller.requests)
+    told = labelled(guarded(inner, settings.keys))
+    app.asgi_handler = logged(shared(told, settings.cors_origins), caller.requests)
     return app
 
 

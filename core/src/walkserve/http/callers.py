@@ -15,11 +15,11 @@ import msgspec
 
 from walkserve import messages as m
 from walkserve.http.calls import Call, Item, size_bytes
-from walkserve.http.ids import new_id
 from walkserve.http.meters import Meters
 from walkserve.http.problems import TooManyRequests
 from walkserve.http.profiles import Profiles
 from walkserve.http.requests import RequestLog
+from walkserve.http.terms import Terms
 from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
@@ -153,14 +153,19 @@ class Caller:
         return frozenset(silent())
 
     def submit(
-        self, model: str, request: Request, on_cut: Callable[[], None] = lambda: None, *, id: str = ""
+        self,
+        model: str,
+        request: Request,
+        on_cut: Callable[[], None] = lambda: None,
+        *,
+        terms: Terms | None = None,
     ) -> Call:
         """Send a checked request on its way.
 
         Args:
-            id: As its client and the log know it; a response that needs several calls gives them one id.
             on_cut: Called when its client was too slow and the request was given up: whoever
                 writes to that client hangs in a write, and has to be told from outside.
+            terms: A response that needs several calls gives them the same: one id, and one time for all.
 
         Raises:
             Unavailable: There is no conductor.
@@ -170,8 +175,9 @@ class Caller:
         """
         if self.state.pid == 0:
             raise Unavailable(f"{model} is not ready: {self.state.detail}")
-        id = id or new_id()
-        self._check_room(id)
+        terms = terms if terms is not None else Terms()
+        self._check_room(terms.id)
+        begun = self.requests.get(terms.id)
         tag = next(self._tags)
         submit = m.Submit(
             client=self._address,
@@ -182,13 +188,15 @@ class Caller:
             options=request.options,
             seed=request.seed,
             given=tuple(sorted(request.given)),
-            label=id,
+            label=terms.id,
+            timeout_s=terms.timeout_s,
+            passed_s=begun.age_s if begun is not None else 0.0,
         )
         try:
             self._mailbox.send(CONDUCTOR, [submit])
         except Unsendable as error:
             raise _refusal(request) from error
-        record = self.requests.start(id, model, request.seed)
+        record = self.requests.start(terms.id, model, request.seed, terms.client_id)
         meter = self.meters.start(model, record)
         call = self._calls[tag] = Call(tag, record, meter, lambda: self._cancel(tag), on_cut)
         if self.profiles is not None:

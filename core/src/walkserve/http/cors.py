@@ -22,6 +22,7 @@ EXPOSED = (
     "retry-after",
     "x-audio-content-type",
     "x-audio-s",
+    "x-client-request-id",
     "x-dtype",
     "x-finish-reason",
     "x-request-id",

@@ -95,6 +95,7 @@ SERVER: dict[str, Any] = {
 REQUEST: dict[str, Any] = {
     "id": "5b0f1f6ae6c94f3b8d0e5a5a4c3f2b1a",
     "object": "request",
+    "client_request_id": "order-17",
     "model": "a-model:small",
     "created": 1764460801.5,
     "state": "done",

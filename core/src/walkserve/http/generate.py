@@ -22,9 +22,9 @@ from walkserve.http.generate_events import Telling
 from walkserve.http.generate_form import read_form
 from walkserve.http.generate_run import Calls, CallsOf, Run
 from walkserve.http.generate_split import Split
-from walkserve.http.ids import request_id
 from walkserve.http.problems import documented, told
 from walkserve.http.settings import HttpSettings
+from walkserve.http.terms import read_terms
 from walkserve_sdk import Model
 from walkserve_sdk import events as e
 
@@ -40,15 +40,16 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
         tags=["native"],
         media_type=NDJSON,
         operation_class=GenerateOperation,
-        responses=documented(400, 404, 406, 408, 413, 415, 429, 500, 503),
+        responses=documented(400, 404, 406, 408, 413, 415, 429, 500, 503, 504),
         request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
     )
     async def generate(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
         media_type = choose(request.headers.get("accept", ""))
-        ask = read_ask(models, await _fields(request, settings))
+        ask = read_ask(models, await _fields(request, settings), most_s=settings.timeout_s)
+        terms = read_terms(request, ask.timeout_s, most_s=settings.timeout_s)
         requests = Split(ask).each() if ask.is_split else iter((ask.request(ask.parts),))
         first = next(requests)  # a mistake in it is told at once
-        telling = Telling(ask.name, ask.model, first, request_id(request.scope))
+        telling = Telling(ask.name, ask.model, first, terms)
         calls = CallsOf(chain((first,), requests))
         raw = raw_answer(media_type, telling.kinds)
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from walkserve.http.bodies import convert_field, read_fields
 from walkserve.http.models import find_model
+from walkserve.timeouts import check_timeout
 from walkserve_sdk import Model, Part, Request
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 from walkserve_sdk.requests import option_paths, read_options
@@ -27,6 +28,7 @@ class AskFields(Struct, frozen=True):
     outputs: list[str] | None = None
     options: dict[str, Any] | None = None
     split: Literal["sentence"] | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Ask:
         name: Of the model, as it is served.
         outputs: None for all of the model's.
         is_split: Whether its text is spoken sentence by sentence.
+        timeout_s: How long it may take; None where nothing is said of it.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Ask:
     outputs: tuple[str, ...] | None
     options: dict[str, Any]
     is_split: bool
+    timeout_s: float | None = None
 
     def request(self, parts: tuple[Part, ...], **options: Any) -> Request:
         """The family's request of these parts, with these options besides its own.
@@ -64,12 +68,19 @@ class Ask:
         return f"options.{name}" if is_option and name not in self.model.inputs else name
 
 
-def read_ask(models: Mapping[str, Model], given: Mapping[str, Any], *, also: Sequence[str] = ()) -> Ask:
+def read_ask(
+    models: Mapping[str, Model],
+    given: Mapping[str, Any],
+    *,
+    also: Sequence[str] = (),
+    most_s: float | None = None,
+) -> Ask:
     """Check what a client sent, all but what the family says to its parts.
 
     Args:
         given: Fields as they came; ``inputs`` may hold ``Part``s that have been read already.
         also: Fields that have been read as well, for whoever misspelt one.
+        most_s: How long a request may ask to take.
 
     Raises:
         BadRequest: With the field at fault; nothing that was sent is ignored.
@@ -95,6 +106,7 @@ def read_ask(models: Mapping[str, Model], given: Mapping[str, Any], *, also: Seq
         None if fields.outputs is None else tuple(fields.outputs),
         options,
         fields.split is not None,
+        None if fields.timeout_s is None else check_timeout(fields.timeout_s, "timeout_s", most_s),
     )
     try:
         read_options(type(model).Options, options)

@@ -20,6 +20,7 @@ from litestar.openapi.spec import (
 
 from walkserve.http.generate_accept import NDJSON, RAW, SSE
 from walkserve.http.generate_ask import KINDS
+from walkserve.http.terms_docs import PARAMETERS
 
 DESCRIPTION = """\
 Runs a request of any model: its inputs in, in their order, and every output it makes out.
@@ -82,6 +83,11 @@ _OPTIONS = Schema(
     type=OpenAPIType.OBJECT, description="Options of the model's family, by name.", additional_properties=True
 )
 _SPLIT = _text("`sentence` has a long text spoken sentence by sentence, as one answer.", enum=["sentence"])
+_TIMEOUT = Schema(
+    type=OpenAPIType.NUMBER,
+    exclusive_minimum=0,
+    description="Seconds that it may take; then it is a 504. The shorter of this and `x-timeout-s` holds.",
+)
 _INPUT = Schema(
     one_of=[
         _object({"type": _text("", const="text"), "text": _text("The text.")}),
@@ -101,8 +107,9 @@ _BODY = _object(
         "outputs": _OUTPUTS,
         "options": _OPTIONS,
         "split": _SPLIT,
+        "timeout_s": _TIMEOUT,
     },
-    optional=("text", "inputs", "outputs", "options", "split"),
+    optional=("text", "inputs", "outputs", "options", "split", "timeout_s"),
 )
 _FORM = _object(
     {
@@ -112,8 +119,9 @@ _FORM = _object(
         "outputs": _text("What is asked for; once for each output."),
         "options": _text("Options of the model's family, a JSON object."),
         "split": _SPLIT,
+        "timeout_s": _TIMEOUT,
     },
-    optional=(*KINDS, "outputs", "options", "split"),
+    optional=(*KINDS, "outputs", "options", "split", "timeout_s"),
 )
 _EXAMPLES: dict[str, Example | Reference] = {
     "text": Example(
@@ -238,5 +246,6 @@ class GenerateOperation(Operation):
             },
             required=True,
         )
+        self.parameters = [*(self.parameters or ()), *PARAMETERS]
         assert self.responses is not None
         self.responses["200"] = OpenAPIResponse(description="The answer", content=_CONTENT, headers=_HEADERS)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from walkserve.delivery import Done, Failed
 from walkserve.http.calls import CallEvent, Item
+from walkserve.http.terms import Terms
 from walkserve.messages import RequestEnded
 from walkserve_sdk import Audio, Model, Request, Tensor, Text, Video
 from walkserve_sdk import events as e
@@ -23,14 +24,15 @@ class Telling:
 
     Args:
         name: Of the model, as it is served.
-        request_id: As the server knows the request.
-        label: As its client does, over a WebSocket.
+        terms: Of the request.
+        label: What its client calls it on a WebSocket, where events say whose they are.
 
     Attributes:
         kinds: Of the outputs that were asked for, by name.
     """
 
-    def __init__(self, name: str, model: Model, request: Request, request_id: str, label: str | None = None):
+    def __init__(self, name: str, model: Model, request: Request, terms: Terms, label: str | None = None):
+        self.terms = terms
         self._name = name
         self.kinds = {output: model.spec.outputs[output].kind for output in request.outputs}
         self._label = label
@@ -38,7 +40,7 @@ class Telling:
         self._ended: list[RequestEnded] = []
         self.started = e.Started(
             id=label,
-            request_id=request_id,
+            request_id=terms.id,
             model=name,
             seed=request.seed,
             outputs={output: _info(kind) for output, kind in self.kinds.items()},

@@ -12,10 +12,11 @@ from multipart import MultipartError, MultipartSegment, ParserLimitReached, Push
 from walkserve.http.bodies import body_pieces, json_object
 from walkserve.http.generate_ask import KINDS
 from walkserve.http.problems import BodyTooLarge
+from walkserve.http.terms import read_seconds
 from walkserve_sdk import Part
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 
-FIELDS = ("model", "outputs", "options", "split")
+FIELDS = ("model", "outputs", "options", "split", "timeout_s")
 """What a form has besides inputs; ``outputs`` may come several times, once for each."""
 MOST_PARTS = 1024
 
@@ -89,6 +90,8 @@ def _fields(entries: list[_Entry]) -> dict[str, Any]:
             except BadRequest as wrong:
                 wrong.param = "options"
                 raise
+        elif entry.name == "timeout_s":
+            given["timeout_s"] = read_seconds(_text(entry), "timeout_s")
         else:
             given[entry.name] = _text(entry)
     return given

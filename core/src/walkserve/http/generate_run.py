@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Protocol
@@ -12,7 +13,9 @@ from walkserve.http.calls import Call
 from walkserve.http.generate_events import Telling
 from walkserve.http.problems import Faulted
 from walkserve.http.requests import Record
+from walkserve.messages import Fault
 from walkserve_sdk import Request
+from walkserve_sdk.errors import DeadlineExceeded
 from walkserve_sdk.events import Event
 
 Next = Request | Exception | None
@@ -114,11 +117,24 @@ class Run:
 
     async def _take_next(self, open_calls: ExitStack) -> Call | None:
         if self._next is None and not self._is_last:
-            self._heard(await self._calls.get(), open_calls)
+            self._heard(await self._what_follows(), open_calls)
         call, self._next = self._next, None
         if isinstance(call, Exception):
             raise call
         return call
+
+    async def _what_follows(self) -> Next:
+        """Wait for what is to be called next, as long as the request may take: no call of it may be open."""
+        timeout_s, record = self._telling.terms.timeout_s, self._followed
+        left_s = None if timeout_s is None or record is None else timeout_s - record.age_s
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._calls.get()
+        except TimeoutError:
+            late = DeadlineExceeded(f"the request did not end within {timeout_s:g} s")
+            assert record is not None
+            record.fault = Fault.of(late)
+            raise late from None
 
     def _look_ahead(self, open_calls: ExitStack) -> None:
         if self._next is None and not self._is_last and not self._calls.empty():
@@ -132,7 +148,7 @@ class Run:
             self._next = request
         else:
             started = self._telling.started
-            call = self._caller.submit(started.model, request, self._on_cut, id=started.request_id)
+            call = self._caller.submit(started.model, request, self._on_cut, terms=self._telling.terms)
             if self._followed is None:
                 self._followed = call.record
                 self._followed.more_follow()

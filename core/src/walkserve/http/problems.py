@@ -17,7 +17,7 @@ from litestar.types import ExceptionHandlersMap, Message, Receive, Scope, Send
 from msgspec import Struct
 
 from walkserve.messages import Fault
-from walkserve_sdk.errors import BadRequest, Unavailable, WalkserveError
+from walkserve_sdk.errors import BadRequest, DeadlineExceeded, Unavailable, WalkserveError
 from walkserve_sdk.events import Problem as Problem
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ CODES = {
     429: "rate_limit_exceeded",
     500: "internal_error",
     503: "unavailable",
+    504: "deadline_exceeded",
 }
 
 
@@ -131,7 +132,9 @@ def told(error: Exception, where: str) -> tuple[int, Problem]:
 
     A mistake of ours or of a plugin's is for the operator: its text may hold paths.
     """
-    if isinstance(error, WalkserveError) and (error.status < 500 or isinstance(error, Faulted | Unavailable)):
+    if isinstance(error, WalkserveError) and (
+        error.status < 500 or isinstance(error, Faulted | Unavailable | DeadlineExceeded)
+    ):
         if error.status >= 500:
             log.warning("%s failed with %d: %s", where, error.status, error)
         return error.status, Problem(str(error), error.type, error.param, error.code)
@@ -202,4 +205,5 @@ _EXAMPLES: dict[int, tuple[str, str, str | None, str | None]] = {
     429: ("512 requests are open, which is the most", "rate_limit_error", None, CODES[429]),
     500: ("an internal error; the server's log has it", "server_error", None, CODES[500]),
     503: ("the model is not ready: loading", "unavailable", None, CODES[503]),
+    504: ("the request did not end within 30 s", "timeout", None, CODES[504]),
 }

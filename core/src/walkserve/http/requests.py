@@ -44,12 +44,14 @@ class NoSuchRequest(BadRequest):
 class RequestStatus(Struct, frozen=True, kw_only=True):
     """One request: how it stands, or how it ended. Times are in seconds from when it was accepted.
 
+    ``client_request_id`` is what its client calls it: the header of that name, or its ``id`` on a WebSocket.
     ``audio_s`` has the seconds of sound of each output that is sound; ``underruns`` counts how often a
     listener had to wait for more of it, where it is streamed. ``profile`` is there with ``--profile``.
     """
 
     id: str
     object: str = "request"
+    client_request_id: str | None = None
     model: str
     created: float
     state: str
@@ -68,8 +70,9 @@ class RequestStatus(Struct, frozen=True, kw_only=True):
 class Record:
     """One request as the HTTP process saw it. A response that several calls make has one record."""
 
-    def __init__(self, id: str, model: str, seed: int) -> None:
+    def __init__(self, id: str, model: str, seed: int, client_id: str | None = None) -> None:
         self.id = id
+        self.client_id = client_id
         self.model = model
         self.seed = seed
         self.created = time.time()
@@ -116,7 +119,7 @@ class Record:
     def gave(self) -> None:
         """Something of an output has come."""
         if self.first_output_s is None:
-            self.first_output_s = self._age_s()
+            self.first_output_s = self.age_s
 
     def heard(self, output: str, sound_s: float) -> float:
         """So much sound has come; how many seconds a listener to a stream of it had to wait for it."""
@@ -146,14 +149,16 @@ class Record:
 
     def _over(self) -> None:
         self._running -= 1
-        self.took_s = self._age_s()
+        self.took_s = self.age_s
 
-    def _age_s(self) -> float:
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was accepted."""
         return (time.monotonic_ns() - self.began_ns) / 1e9
 
     def profile(self, notes: Sequence[Notes]) -> Profile:
         """Where its time went, as far as that has been told."""
-        took_s = self._age_s() if self.took_s is None else self.took_s
+        took_s = self.age_s if self.took_s is None else self.took_s
         return report(notes, began_ns=self.began_ns, took_s=took_s, first_output_s=self.first_output_s)
 
     def status(self, profile: Profile | None = None) -> RequestStatus:
@@ -161,6 +166,7 @@ class Record:
         fault = self.fault
         return RequestStatus(
             id=self.id,
+            client_request_id=self.client_id,
             model=self.model,
             created=self.created,
             state=self.state,
@@ -188,11 +194,11 @@ class RequestLog:
         self._keep = keep
         self._records: OrderedDict[str, Record] = OrderedDict()
 
-    def start(self, id: str, model: str, seed: int) -> Record:
+    def start(self, id: str, model: str, seed: int, client_id: str | None = None) -> Record:
         """The record of this id, for a call that starts: a new one, or that of the calls before."""
         record = self._records.get(id)
         if record is None:
-            record = self._records[id] = Record(id, model, seed)
+            record = self._records[id] = Record(id, model, seed, client_id)
             self._forget()
         record.started()
         return record

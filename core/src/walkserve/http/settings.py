@@ -18,6 +18,7 @@ class HttpSettings(Struct, frozen=True):
             on one WebSocket for the rest of its requests, and the largest frame.
         socket_requests: How many requests may be open on one WebSocket.
         max_open_requests: How many requests may run or wait at once; one more is a 429.
+        timeout_s: How long a request may take, also where it asks for more or for nothing; None for any time.
         receive_timeout_s: How long a client may take to send its headers, and each MiB of its body.
         keys: Of whom requests are answered; None answers everybody.
         cors_origins: Whose pages may call this server; ``"*"`` is everybody's.
@@ -28,6 +29,7 @@ class HttpSettings(Struct, frozen=True):
     media_bytes: int = 64 * 1024 * 1024
     socket_requests: int = 32
     max_open_requests: int = 512
+    timeout_s: float | None = None
     receive_timeout_s: float = 30.0
     keys: ApiKeys | None = None
     cors_origins: tuple[str, ...] = ()

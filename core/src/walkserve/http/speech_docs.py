@@ -21,6 +21,7 @@ from litestar.openapi.spec import (
 from walkserve.descriptions import notes_of
 from walkserve.http.sentences import MOST_CHARS
 from walkserve.http.speech_reading import DEFAULT_FORMAT, SPEEDS, SPLITS, STREAM_FORMATS
+from walkserve.http.terms_docs import PARAMETERS
 from walkserve.media.formats import FORMATS
 from walkserve_sdk import Model
 from walkserve_sdk.option_notes import OptionNote
@@ -264,6 +265,7 @@ def speech_operation(speaking: Mapping[str, Model]) -> type[Operation]:
     class SpeechOperation(Operation):
         def __post_init__(self) -> None:
             self.request_body = RequestBody(content=content, required=True)
+            self.parameters = [*(self.parameters or ()), *PARAMETERS]
             self.responses = dict(self.responses or {})
             self.responses["200"] = OpenAPIResponse(
                 description="The sound: a whole file, its bytes as they are made, or events with them.",

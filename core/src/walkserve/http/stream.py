@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from walkserve.http.callers import Caller
 from walkserve.http.generate_events import Telling
 from walkserve.http.generate_run import Next, Run
-from walkserve.http.ids import new_id
 from walkserve.http.problems import told
 from walkserve.http.settings import HttpSettings
 from walkserve.http.stream_protocol import DRAIN
 from walkserve.http.stream_session import Call, Cancel, Close, Order, Session, Tell
+from walkserve.http.terms import Terms
 from walkserve_sdk import Model
 from walkserve_sdk.events import Event, Failed, Piece, Stopped
 
@@ -109,7 +109,8 @@ class _Streaming:
         self._changed.set()
 
     def _start(self, call: Call) -> _Running:
-        telling = Telling(call.ask.name, call.ask.model, call.request, new_id(), call.label)
+        terms = Terms(client_id=call.label, timeout_s=call.ask.timeout_s)
+        telling = Telling(call.ask.name, call.ask.model, call.request, terms, call.label)
         calls: asyncio.Queue[Next] = asyncio.Queue()
         running = self._running[call.label] = _Running(calls)
         running.task = asyncio.create_task(self._run(call.label, telling, running))

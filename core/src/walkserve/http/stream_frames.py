@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from walkserve.http.bodies import convert_field, json_object, read_fields
 from walkserve.http.generate_ask import Ask, check_entry, read_ask, read_kind
+from walkserve.http.terms import shortest
 from walkserve_sdk import Model, Part
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 
@@ -93,7 +94,9 @@ def announced(fields: Mapping[str, Any]) -> list[Announced]:
     return [Announced(place, size) for place, size in sizes if type(size) is int and size >= 0]
 
 
-def read_generate(models: Mapping[str, Model], fields: Mapping[str, Any]) -> tuple[Ask, bool]:
+def read_generate(
+    models: Mapping[str, Model], fields: Mapping[str, Any], most_s: float | None = None
+) -> tuple[Ask, bool]:
     """The request of a ``generate``, and whether its text is open. Media are empty parts as yet.
 
     Raises:
@@ -103,7 +106,8 @@ def read_generate(models: Mapping[str, Model], fields: Mapping[str, Any]) -> tup
     inputs = fields.get("inputs")
     if isinstance(inputs, list):
         fields = {**fields, "inputs": [_input(f"inputs[{n}]", entry) for n, entry in enumerate(inputs)]}
-    ask = read_ask(models, fields, also=("text_open",))
+    ask = read_ask(models, fields, also=("text_open",), most_s=most_s)
+    ask = replace(ask, timeout_s=shortest(ask.timeout_s, most_s))
     if opening.text_open and fields.get("text") is None:  # what comes is the last of the inputs
         ask = replace(ask, parts=(*ask.parts, Part("text", "")))
     return ask, bool(opening.text_open)

@@ -185,7 +185,7 @@ class Session:
         most = self._settings.socket_requests
         if len(self._open) >= most:
             raise TooManyRequests(f"{most} requests are open on this socket, the most there may be")
-        ask, awaits_text = read_generate(self._models, fields)
+        ask, awaits_text = read_generate(self._models, fields, self._settings.timeout_s)
         size_bytes = sum(each.size_bytes for each in media)
         waiting = sum(opened.media_bytes for opened in self._open.values())
         if waiting + size_bytes > self._settings.media_bytes:

@@ -25,6 +25,7 @@ class Asking:
     parts: tuple[Part, ...]
     outputs: tuple[str, ...] | None
     split: str | None
+    timeout_s: float | None
     options: dict[str, Any]
 
     @property
@@ -38,6 +39,8 @@ class Asking:
             fields["outputs"] = self.outputs
         if self.split is not None:
             fields["split"] = self.split
+        if self.timeout_s is not None:
+            fields["timeout_s"] = self.timeout_s
         if self.options:
             fields["options"] = self.options
         return fields
@@ -56,6 +59,8 @@ class Asking:
             form.append(("options", (None, msgspec.json.encode(self.options))))
         if self.split is not None:
             form.append(("split", (None, self.split)))
+        if self.timeout_s is not None:
+            form.append(("timeout_s", (None, f"{self.timeout_s!r}")))
         for part in self.parts:
             form.append((part.kind, (None if isinstance(part.data, str) else part.kind, part.data)))
         return form
@@ -82,6 +87,7 @@ def asking(
     inputs: Sequence[Part] | None,
     outputs: Sequence[str] | None,
     split: str | None,
+    timeout_s: float | None,
     fields: dict[str, Any],
 ) -> Asking:
     """Put together what a caller has given by keyword.
@@ -105,5 +111,6 @@ def asking(
         parts=tuple(by_kind if inputs is None else inputs),
         outputs=None if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs),
         split=split,
+        timeout_s=timeout_s,
         options=fields,
     )

@@ -86,6 +86,7 @@ class Client:
         inputs: Sequence[Part] | None = None,
         outputs: Sequence[str] | None = None,
         split: str | None = None,
+        timeout_s: float | None = None,
         **fields: Any,
     ) -> Result:
         """Run a request to its end.
@@ -96,14 +97,18 @@ class Client:
             inputs: Parts in their order, in place of parts by keyword.
             outputs: Names of what is asked for; by default every output of the model.
             split: ``"sentence"`` has a long text spoken sentence by sentence.
+            timeout_s: How long the server may take; then it fails with ``DeadlineExceeded``.
             fields: Media by their kind (``audio=Path("hello.wav")``, or bytes); else the family's options.
 
         Raises:
             BadRequest: The server refuses it; ``param`` names the field.
             Unavailable: The server is not there, or not ready.
+            DeadlineExceeded: It did not end in time.
             WalkserveError: The request failed.
         """
-        ask = asking(model, text=text, inputs=inputs, outputs=outputs, split=split, fields=fields)
+        ask = asking(
+            model, text=text, inputs=inputs, outputs=outputs, split=split, timeout_s=timeout_s, fields=fields
+        )
         with self._stream(ask) as stream:
             return stream.result()
 
@@ -115,6 +120,7 @@ class Client:
         inputs: Sequence[Part] | None = None,
         outputs: Sequence[str] | None = None,
         split: str | None = None,
+        timeout_s: float | None = None,
         **fields: Any,
     ) -> Stream:
         """Start a request, and iterate over its pieces within ``with``; leaving that early cancels it.
@@ -122,7 +128,15 @@ class Client:
         Takes what ``generate`` takes; raises what it raises, here what is refused, later what fails.
         """
         return self._stream(
-            asking(model, text=text, inputs=inputs, outputs=outputs, split=split, fields=fields)
+            asking(
+                model,
+                text=text,
+                inputs=inputs,
+                outputs=outputs,
+                split=split,
+                timeout_s=timeout_s,
+                fields=fields,
+            )
         )
 
     def _stream(self, ask: Asking) -> Stream:

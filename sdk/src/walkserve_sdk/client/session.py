@@ -82,6 +82,7 @@ class Session:
         inputs: Sequence[Part] | None = None,
         outputs: Sequence[str] | None = None,
         split: str | None = None,
+        timeout_s: float | None = None,
         text_open: bool = False,
         **fields: Any,
     ) -> Generation:
@@ -93,7 +94,9 @@ class Session:
 
         The other arguments are those of ``Client.generate``.
         """
-        ask = asking(model, text=text, inputs=inputs, outputs=outputs, split=split, fields=fields)
+        ask = asking(
+            model, text=text, inputs=inputs, outputs=outputs, split=split, timeout_s=timeout_s, fields=fields
+        )
         return Generation(self, ask, text_open=text_open)
 
     async def hear(self) -> None:
