@@ -67,6 +67,32 @@ def test_a_client_that_leaves_a_stream_frees_everything(golden_server):
     golden_server.wait_for(_is_idle)
 
 
+def test_a_request_that_takes_longer_than_it_may_is_over_and_frees_everything(golden_server):
+    answer = httpx.post(
+        f"{golden_server.url}/v1/audio/speech", json=LONG, headers={"x-timeout-s": "0.5"}, timeout=60
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
+    golden_server.wait_for(_is_idle)
+
+
+def test_a_stream_that_takes_longer_than_it_may_is_cut_and_frees_everything(golden_server):
+    heard = 0
+    with (
+        pytest.raises(httpx.RemoteProtocolError),
+        httpx.stream(
+            "POST",
+            f"{golden_server.url}/v1/audio/speech",
+            json=LONG | {"stream": True},
+            headers={"x-timeout-s": "2"},
+            timeout=60,
+        ) as stream,
+    ):
+        for piece in stream.iter_raw():
+            heard += len(piece)
+    assert heard > 0
+    golden_server.wait_for(_is_idle)
+
+
 def test_a_client_that_leaves_before_its_whole_answer_frees_everything(golden_server):
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{golden_server.url}/v1/audio/speech", json=LONG, timeout=httpx.Timeout(30, read=0.3))

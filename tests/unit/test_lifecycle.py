@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
 
 import pytest
 
@@ -135,6 +135,42 @@ def test_an_answer_that_cannot_be_sent_becomes_one_that_can():
     assert state.failed == []
     to, told = next((to, said) for to, said in post.did if isinstance(said, m.RequestFailed))
     assert (to, told.tag, told.fault.code) == ("http", 7, "unsendable")
+
+
+class Watched(Post):
+    """It also notes how long it was to wait at most."""
+
+    def __init__(self, *frames: list[m.Message]) -> None:
+        super().__init__(*frames)
+        self.waits: list[float | None] = []
+
+    def receive(self, timeout_s: float | None = None) -> list[m.Message]:
+        self.waits.append(timeout_s)
+        return super().receive(timeout_s)
+
+
+class Due(Desk):
+    """Two requests with a deadline are there once a message was heard."""
+
+    def hear(self, message: m.ToConductor) -> None:
+        if isinstance(message, m.Loading):
+            self.lives.due += [(3, 0.0), (4, 60.0)]
+            life: Any = SimpleNamespace(phase=None)
+            self.lives._lives = {3: life, 4: life}
+        else:
+            super().hear(message)
+
+    def expire(self, number: int) -> None:
+        self._say("http", m.RequestFailed(number, m.Fault("late")))
+        self.lives._lives.pop(number)
+
+
+def test_the_loop_waits_for_the_next_deadline_and_no_longer():
+    state, post = Due(), Watched([GO], [HALT])
+    conduct(state, post)
+    first, second = post.waits
+    assert first is None and second is not None and 50 < second <= 60
+    assert [message.tag for _, message in post.did if isinstance(message, m.RequestFailed)] == [3, 99]
 
 
 def test_nothing_waits_any_more_for_a_worker_that_is_lost():

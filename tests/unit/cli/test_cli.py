@@ -430,11 +430,12 @@ def test_settings_of_the_web_server_reach_it_and_keys_only_as_digests(mute: Path
     (mute / "keys").write_text("sesame\n")
     (mute / "keys").chmod(0o644)
     (mute / "c.toml").write_text('models = ["mute"]\napi_key_file = "keys"\nmax_body_bytes = 99\n')
-    env = {"WALKSERVE_MAX_OPEN_REQUESTS": "3", "WALKSERVE_RECEIVE_TIMEOUT_S": "2.5"}
+    env = {"WALKSERVE_MAX_OPEN_REQUESTS": "3", "WALKSERVE_RECEIVE_TIMEOUT_S": "2.5", "WALKSERVE_TIMEOUT": "9"}
     run = walkserve("serve", "--config", mute / "c.toml", "--cors-origin", "*", path=mute, env=env)
     assert run.code == 7, run.errors
     http = json.loads(run.out)["http"]
     assert (http["body_bytes"], http["max_open_requests"], http["receive_timeout_s"]) == (99, 3, 2.5)
+    assert http["timeout_s"] == 9
     assert (http["cors_origins"], len(http["keys"]["digests"])) == (["*"], 1)
     assert "sesame" not in run.out + run.errors
     assert "every user of this machine may read these API keys" in run.errors

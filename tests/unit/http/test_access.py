@@ -54,6 +54,14 @@ async def test_a_line_says_what_was_asked_how_it_ended_and_what_it_took(stage, l
     assert at.mailbox.sent_of(stage.Submit)[0].label == said["id"]
 
 
+async def test_a_line_also_has_what_its_client_calls_it(stage, lines):
+    async with stage.serving(answer(stage)) as at:
+        await at.client.post(SPEECH, json=ASK, headers={"x-client-request-id": "order 17"})
+        (said,) = await lines.wait()
+    assert said["client_request_id"] == "order 17"
+    assert said["line"].endswith("48 bytes, order 17, parrot:toy: stop")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
