@@ -44,7 +44,7 @@ def test_releasing_or_sharing_what_nobody_holds_is_corruption():
 def test_check_says_everything_that_is_wrong():
     pool = PagePool(3, page_size=4)
     held, leaked, _ = pool.take(3)
-    pool._free += [held]
+    pool._is_free[held] = 1
     pool._references[leaked] = 0
     with pytest.raises(PoolCorrupt, match=f"page {held} is free and held; page {leaked} is neither"):
         pool.check()
