@@ -147,9 +147,7 @@ def measure(held: Held, case: Case, deterministic: bool, repeat: int, watch: Sto
                     "step": step * 1000,
                     **{part: watch.spent[part] * 1000 for part in PARTS},
                 }
-    return {
-        layout: {part: round(ms, 3) for part, ms in parts.items()} for layout, parts in best.items()
-    }
+    return {layout: {part: round(ms, 3) for part, ms in parts.items()} for layout, parts in best.items()}
 
 
 def print_case(name: str, case: Case, found: dict[str, Any]) -> None:

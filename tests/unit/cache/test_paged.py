@@ -47,12 +47,26 @@ def test_slots_as_a_tensor_are_those_of_the_table(cache):
         assert cache.slots(table, stop).tolist() == table.slots(0, stop)
 
 
-def test_a_gather_follows_the_slots_and_appends(cache):
+def test_a_gather_follows_the_slots(cache):
     slots = torch.tensor([9, 0, 3])
-    more = torch.randn(2, 2, 3, 4)
-    k, v = cache.gather(1, slots, then=(more[0], more[1]))
-    assert torch.equal(k, torch.cat([cache.k[1, slots], more[0]]))
-    assert torch.equal(v, torch.cat([cache.v[1, slots], more[1]]))
+    k, v = cache.gather(1, slots)
+    assert torch.equal(k, cache.k[1, slots])
+    assert torch.equal(v, cache.v[1, slots])
+
+
+def test_pages_are_gathered_whole_with_room_for_more(cache):
+    k, v = cache.gather(1, torch.tensor([4, 0]), each=2, room=3)
+    assert len(k) == len(v) == 2 * 2 + 3
+    slots = torch.tensor([8, 9, 0, 1])
+    assert torch.equal(k[:4], cache.k[1, slots])
+    assert torch.equal(v[:4], cache.v[1, slots])
+
+
+def test_pages_of_a_table_are_those_that_its_first_tokens_lie_in(cache):
+    table = cache.new_table()
+    table.reserve(7)
+    for stop, count in ((0, 0), (1, 1), (2, 1), (3, 2), (7, 4)):
+        assert cache.pages(table, stop).tolist() == table.pages[:count]
 
 
 def test_a_longer_gather_after_a_shorter_one(cache):

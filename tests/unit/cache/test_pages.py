@@ -33,6 +33,36 @@ def test_taking_more_than_is_free_takes_nothing():
     assert pool.free == 3
 
 
+def test_branches_that_grow_in_turns_each_lie_in_one_run():
+    pool = PagePool(64, page_size=1)
+    tables = [PageTable(pool) for _ in range(4)]
+    for _ in range(16):
+        for table in tables:
+            table.reserve(1)
+            table.commit(1)
+    assert pool.free == 0
+    for table in tables:
+        assert table.pages == list(range(table.pages[0], table.pages[0] + 16))
+
+
+def test_a_branch_that_cannot_continue_begins_where_there_is_most_room():
+    pool = PagePool(16, page_size=1)
+    pages = pool.take(16)
+    pool.release([*pages[2:4], *pages[6:12]])
+    assert pool.take(2, after=1) == [2, 3]
+    assert pool.take(2, after=3) == [9, 10], "halfway: whoever holds page 5 goes on at 6"
+    assert pool.take(4, after=15) == [6, 7, 8, 11], "the longest run first, and what is left"
+
+
+def test_a_branch_that_wants_more_than_half_of_the_room_begins_sooner():
+    pool = PagePool(16, page_size=1)
+    pool.release(pool.take(16)[4:])
+    assert pool.take(9, after=3)[0] == 4
+    pool = PagePool(16, page_size=1)
+    pool.release(pool.take(16)[4:])
+    assert pool.take(9) == list(range(7, 16))
+
+
 def test_releasing_or_sharing_what_nobody_holds_is_corruption():
     pool = PagePool(1, page_size=4)
     with pytest.raises(PoolCorrupt, match="page 0 is released, but nobody holds it"):

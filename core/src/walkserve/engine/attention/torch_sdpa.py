@@ -41,18 +41,22 @@ class AttentionRow:
 
 
 # Where decoding rows one by one becomes faster than together, as measured on a CPU: once a padded
-# gather no longer stays in the processor's cache, or is too much padding.
-_MOST_GATHERED_BYTES = 4 << 20  # of K, and as many of V
+# gather no longer stays in the processor's cache, or is too much padding; and once a row is so long that
+# gathering it in whole pages, which only a row by itself can be, outweighs the calls that this takes.
+_MOST_GATHERED_BYTES = 2 << 20  # of K, and as many of V
+_FEWEST_ROWS = 8  # of the longest row's size, that these bytes have room for
 _MOST_PADDING = 1.5  # times what the rows see
 
 
 @dataclass
 class _Alone:
-    """A row computed by itself: it sees the committed ``slots``, then its own K and V."""
+    """A row computed by itself: it sees ``committed`` tokens, then its own K and V."""
 
     start: int
     stop: int
-    slots: Tensor  # (committed,)
+    committed: int
+    keeps: bool
+    pages: Tensor  # of what is committed; of a row that keeps, of its own tokens as well
     dtype: torch.dtype
 
     @cached_property
@@ -62,11 +66,12 @@ class _Alone:
         Two tokens after three committed ones:     0 0 0 0 -
                                                    0 0 0 0 0
         """
-        tokens, committed = self.stop - self.start, self.slots.numel()
-        if committed == 0:
+        if self.committed == 0:
             return None
-        size = (tokens, committed + tokens)
-        return torch.full(size, -torch.inf, dtype=self.dtype, device=self.slots.device).triu(committed + 1)
+        size = (self.stop - self.start, self.committed + self.stop - self.start)
+        return torch.full(size, -torch.inf, dtype=self.dtype, device=self.pages.device).triu(
+            self.committed + 1
+        )
 
 
 @dataclass(frozen=True)
@@ -167,13 +172,11 @@ class PagedAttention:
         scale: float | None,
     ) -> None:
         new = slice(row.start, row.stop)
-        q, k, v = q[new], k[new], v[new]
-        if self._deterministic:
-            # A copy begins on an aligned address. A slice may not, and the last bits of a product
-            # on a CPU differ with the address modulo 16 bytes: with the rows before this one.
-            q, k, v = (each.clone(memory_format=torch.contiguous_format) for each in (q, k, v))
-        if row.slots.numel():
-            k, v = self._cache.gather(layer, row.slots, then=(k, v))
+        q = self._aligned(q[new])
+        if row.committed:
+            k, v = self._seen(row, layer, k, v)
+        else:
+            k, v = self._aligned(k[new]), self._aligned(v[new])
         tokens, (_, kv_heads, head_dim) = row.stop - row.start, k.shape
         group = q.shape[1] // kv_heads
         if tokens == 1:
@@ -188,6 +191,25 @@ class PagedAttention:
             grouped, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale
         )
         out[new].view(tokens, kv_heads, group, head_dim).copy_(answer.permute(2, 0, 1, 3))
+
+    def _seen(self, row: _Alone, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """K and V of all that a row with a past sees."""
+        committed, stop = row.committed, row.committed + row.stop - row.start
+        size = self._cache.pool.page_size
+        room = max(0, stop - len(row.pages) * size)
+        seen = self._cache.gather(layer, row.pages, each=size, room=room)
+        if not row.keeps:
+            for stored, new in zip(seen, (k, v), strict=True):
+                stored[committed:stop] = new[row.start : row.stop]
+        return seen[0][:stop], seen[1][:stop]
+
+    def _aligned(self, rows: Tensor) -> Tensor:
+        """In a deterministic batch a copy, which begins on an aligned address.
+
+        A slice may not, and the last bits of a product on a CPU differ with the address
+        modulo 16 bytes: with the rows before this one.
+        """
+        return rows.clone(memory_format=torch.contiguous_format) if self._deterministic else rows
 
     def _attend_together(
         self, rows: _Together, layer: int, q: Tensor, out: Tensor, scale: float | None
@@ -226,7 +248,9 @@ class PagedAttention:
             _Alone(
                 start=self.cu_seqlens[i],
                 stop=self.cu_seqlens[i + 1],
-                slots=self._cache.slots(row.table, self.lengths[i]),
+                committed=self.lengths[i],
+                keeps=row.keeps,
+                pages=self._cache.pages(row.table, self.lengths[i] + row.tokens * row.keeps),
                 dtype=self._cache.k.dtype,
             )
             for i, row in enumerate(rows)
@@ -241,7 +265,8 @@ class PagedAttention:
         for i in sorted(decodes, key=lambda i: -self.lengths[i]):
             length = self.lengths[i] + 1
             padded = (len(group) + 1) * longest
-            if group and (padded > most or padded > _MOST_PADDING * (seen + length)):
+            is_long = longest * _FEWEST_ROWS > most
+            if group and (is_long or padded > most or padded > _MOST_PADDING * (seen + length)):
                 yield group
                 group, seen = [], 0
             if not group:
