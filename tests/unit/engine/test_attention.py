@@ -302,6 +302,30 @@ def test_deterministic_rows_have_the_same_bits_alone_and_together(heads, kv_head
         assert torch.equal(backwards[i], alone)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 64), (1, 17)])
+def test_where_its_pages_lie_does_not_change_a_row_s_bits(kv_heads, head_dim, dtype):
+    torch.manual_seed(13)
+    shape = KVShape(1, kv_heads, head_dim, context=256)
+    made = [[torch.randn(n, kv_heads, head_dim).to(dtype) for _ in range(3)] for n in (37, 1, 6, 1)]
+
+    def run(places: list[int]) -> Tensor:
+        """A row whose branch grows into these pages."""
+        cache = PagedCache(shape, pages=64, page_size=4, device="cpu", dtype=dtype)
+        table = cache.new_table()
+        cache.pool.take(64)
+        table.pages = places
+        outs = []
+        for q, k, v in made:
+            batch = PagedAttention(cache, [AttentionRow(table, len(q))], deterministic=True)
+            outs.append(batch.attend(0, q, k, v))
+            table.commit(len(q))
+        return torch.cat(outs)
+
+    in_a_run = run(list(range(7, 20)))
+    assert torch.equal(run([(5 * page) % 64 for page in range(13)]), in_a_run)
+
+
 @settings(max_examples=120, deadline=None)
 @given(
     data=st.data(), group=st.sampled_from([1, 2, 4]), page_size=st.integers(1, 5), seed=st.integers(0, 999)

@@ -48,9 +48,8 @@ class PagedCache:
     def slots(self, table: PageTable, stop: int) -> Tensor:
         """Where tokens 0 to ``stop`` of a branch lie, as (stop,) int64 on the cache's device."""
         size = self.pool.page_size
-        return (self.pages(table, stop)[:, None] * size + torch.arange(size, device=self.k.device)).flatten()[
-            :stop
-        ]
+        places = self.pages(table, stop)[:, None] * size + torch.arange(size, device=self.k.device)
+        return places.flatten()[:stop]
 
     def pages(self, table: PageTable, stop: int) -> Tensor:
         """The pages in which tokens 0 to ``stop`` of a branch lie, int64 on the cache's device."""
@@ -72,13 +71,13 @@ class PagedCache:
         Returns:
             K and V, each (places * each + room, kv_heads, head_dim).
         """
-        stored = len(at) * each
+        stored = at.numel() * each
         tokens = stored + room
         if len(self._gathered[0]) < tokens:
             size = (max(tokens, 2 * len(self._gathered[0])), *self.k.shape[2:])  # branches grow every turn
             self._gathered = self.k.new_empty(size), self.v.new_empty(size)
         k, v = (gathered[:tokens] for gathered in self._gathered)
-        for storage, gathered in ((self.k[layer], k), (self.v[layer], v)):
-            places = storage.view(len(storage) // each, -1)
-            torch.index_select(places, 0, at, out=gathered[:stored].view(len(at), -1))
+        place = each * self.k[0, 0].numel()
+        for storage, gathered in ((self.k, k), (self.v, v)):
+            torch.index_select(storage[layer].view(-1, place), 0, at, out=gathered[:stored].view(-1, place))
         return k, v
