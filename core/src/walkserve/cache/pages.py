@@ -9,7 +9,6 @@ holds the storage and carries out the page copies that ``reserve`` asks for.
      page 7  page 2             page 7  page 2  page 9
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -75,12 +74,16 @@ class PagePool:
         return taken
 
     def _begin_run(self, n: int) -> int:
-        """Where ``n`` pages and what may follow them have most room: halfway into the longest free run.
+        """Where ``n`` pages and what may follow them have room: halfway into a long run of free ones.
 
-        The half before is for whoever holds the pages before it.
+        The half before is for whoever holds the page before it. The run is the longest, or more than half
+        as long: looking closer would take longer in a large pool with many gaps.
         """
-        runs = (run.span() for run in re.finditer(b"\1+", self._is_free))
-        start, stop = max(runs, key=lambda run: run[1] - run[0])
+        length = 1 << self.free.bit_length()
+        while (start := self._is_free.find(b"\1" * length)) < 0:
+            length //= 2
+        stop = self._is_free.find(0, start)
+        stop = self.pages if stop < 0 else stop
         return max(start, min((start + stop) // 2, stop - n)) if start else 0
 
     def share(self, pages: Iterable[int]) -> None:
