@@ -71,6 +71,9 @@ class HandOver:
         for _, stream in op.streams:
             if not self.write_end(live, stream).is_open:
                 self._park(live, stream, call)
+                if not live.has_blocked:
+                    live.has_blocked = True
+                    self._say("conductor", m.Blocked(live.opened.number))  # it may wait for ever
                 return True
         return False
 
