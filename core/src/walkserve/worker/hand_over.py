@@ -132,8 +132,7 @@ class HandOver:
 
     def taken(self, live: Live, stream: str, taken: int) -> None:
         """The reader has read so many items."""
-        end = self.write_end(live, stream)
-        end.taken = max(end.taken, taken)
+        self.write_end(live, stream).took(taken)
         self.unpark(live, stream)
 
     def ended(self, live: Live, stream: str, total: int) -> None:
