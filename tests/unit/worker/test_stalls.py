@@ -112,7 +112,7 @@ def test_a_request_that_closes_is_watched_no_more(bench: Bench) -> None:
     worker.hear(m.StreamTaken(0, "items", 1), m.Watch(0, 1))
     said = worker.hear(m.CloseRequest(0))
     assert said == {CONDUCTOR: [m.RequestClosed(0, RANK0, HERE)]}
-    assert not worker.state._watched
+    assert not worker.state._watched.rounds
     assert worker.hear(m.Watch(0, 2)) == {}
 
 

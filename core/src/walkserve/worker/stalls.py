@@ -22,22 +22,20 @@ class Watched:
         self._address = address
         self._scheduler = scheduler
         self._tell = tell
-        self._rounds: dict[int, tuple[Live, int]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._rounds)
+        self.rounds: dict[int, tuple[Live, int]] = {}
+        """Number -> the round that is not answered yet."""
 
     def watch(self, live: Live, message: m.Watch) -> None:
         """Answer this round as soon as there is an answer."""
-        self._rounds[message.number] = (live, message.round)
+        self.rounds[message.number] = (live, message.round)
 
     def answer(self) -> None:
         """Something has happened in this worker: answer for those that are stuck now."""
-        for number, (live, round) in list(self._rounds.items()):
+        for number, (live, round) in list(self.rounds.items()):
             if live.is_closed:
-                del self._rounds[number]
+                del self.rounds[number]
             elif self._is_stuck(live):
-                del self._rounds[number]
+                del self.rounds[number]
                 self._tell(self._stuck(live, round))
 
     def _is_stuck(self, live: Live) -> bool:

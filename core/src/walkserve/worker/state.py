@@ -116,7 +116,7 @@ class WorkerState:
                 self._say(message.client, self.tally.report(self.rank, self.address))
             case _:
                 self._hear_for_request(message)
-        if self._watched:
+        if self._watched.rounds:
             self._watched.answer()
 
     def _hear_for_request(self, message: ForRequest) -> None:
@@ -300,7 +300,7 @@ class WorkerState:
         if work is not None:
             for call in work.calls:
                 call.run.live.in_flight += 1
-        if self._watched:
+        if self._watched.rounds:
             self._watched.answer()
         return work
 
@@ -336,7 +336,7 @@ class WorkerState:
                 self._commit(call, piece, result)
             except Exception as error:  # whatever it is, it is this request's
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
-        if self._watched:
+        if self._watched.rounds:
             self._watched.answer()
 
     def broke(self, call: Call, error: Exception) -> None:
@@ -345,7 +345,7 @@ class WorkerState:
             self._let_go(call)
             if not call.run.is_closed and not call.frame.is_dropped:
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
-        if self._watched:
+        if self._watched.rounds:
             self._watched.answer()
 
     def _has_landed(self, call: Call) -> bool:
