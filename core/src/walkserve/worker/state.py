@@ -125,7 +125,7 @@ class WorkerState:
             try:
                 self._hear_for(live, message)
             except Exception as error:  # whatever it is, it is this request's
-                self._broke(live, *_blamed(live, message), error, f"hearing {type(message).__name__}")
+                self._broke(live, *_blamed(message), error, f"hearing {type(message).__name__}")
         elif message.number > self._opened:  # from a peer that heard of the request sooner
             self._early[message.number].append(message)
         elif isinstance(message, m.StreamItems):
@@ -433,14 +433,11 @@ class WorkerState:
         self._say(self.conductor, broke)
 
 
-def _blamed(live: Live, message: ForRequest) -> tuple[str, int]:
-    """The track and Walk that a message is for; ("", 0), the whole request, if there is none."""
+def _blamed(message: ForRequest) -> tuple[str, int]:
+    """The track and Walk that a message is for; ("", 0), the whole request, where no Walk can make up for it."""
     if isinstance(message, m.StartWalk | m.ForkBranch):
         return message.track, message.walk
-    if isinstance(message, m.SetOptions | m.Watch):
-        return "", 0
-    reading = (key for key, run in live.runs.items() if message.stream in run.plan.reads)
-    return next(reading, ("", 0))
+    return "", 0
 
 
 def _emitted(run: WalkRun) -> dict[str, int]:
