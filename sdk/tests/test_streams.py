@@ -152,9 +152,30 @@ def test_left_context_stands_before_what_is_fresh() -> None:
             "Stream: limit=32 stops the writer before SlidingWindow(size=64, step=8) has its first helping; "
             "raise it",
         ),
+        (
+            lambda: Stream(Fixed(7, most=28), limit=6),
+            "Stream: limit=6 stops the writer before Fixed(n=7, most=28) has its first helping; raise it",
+        ),
+        (
+            lambda: Stream(LeftContext(4, context=9), limit=3),
+            "Stream: limit=3 stops the writer before LeftContext(n=4, context=9) has its first helping; "
+            "raise it",
+        ),
     ],
 )
 def test_a_stream_that_cannot_work_is_refused(make, message: str) -> None:
     with pytest.raises(DeclarationError) as refused:
         make()
     assert str(refused.value) == message
+
+
+@given(policies, st.integers(1, 12), st.integers(0, 30))
+def test_a_limit_that_lets_the_first_helping_through_lets_all_through(
+    policy: ChunkPolicy, limit: int, handed: int
+) -> None:
+    try:
+        Stream(policy, limit=limit)
+    except DeclarationError:
+        assert policy.cut(0, limit, False) is None
+    else:
+        assert policy.cut(handed, handed + limit, False) is not None

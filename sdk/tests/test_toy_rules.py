@@ -446,7 +446,7 @@ def test_a_request_that_waits_only_on_its_own_streams_fails_and_names_them() -> 
         ToyRuntime(model).run(model.request())
     assert str(failed.value) == (
         "all of the request's Walks wait on its own streams: writing for room in 'first', "
-        "reading for items in 'second'"
+        "reading for items in 'second'; raise 'first''s limit of 2, or read it without waiting for 'second'"
     )
     assert model.closed == ["writing"]
 

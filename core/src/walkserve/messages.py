@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 
 from walkserve_sdk import BadRequest, Part, WalkserveError
+from walkserve_sdk.stalls import StreamWait
 
 # --- values -------------------------------------------------------------------------------------------
 
@@ -381,6 +382,13 @@ class DiscardStream(Message, frozen=True):
     stream: str
 
 
+class Watch(Message, frozen=True):
+    """Say ``Stuck`` once, as soon as all that runs of this request in this worker waits for streams."""
+
+    number: int
+    round: int
+
+
 class CloseRequest(Message, frozen=True):
     """Drop everything of this request, whatever state it is in; answer ``RequestClosed``."""
 
@@ -507,6 +515,27 @@ class BranchForked(Message, frozen=True):
     walk: int
 
 
+class Blocked(Message, frozen=True):
+    """A call of this request waits for room in a stream; said once, by each worker that sees it."""
+
+    number: int
+
+
+class Stuck(Message, frozen=True):
+    """All that runs of this request in one worker waits for streams. ``round`` is that of its ``Watch``.
+
+    ``wrote`` and ``read`` are of the stream ends that are here: (items written, and of them acknowledged),
+    (items arrived, and of them handed over). A stream that nobody reads any more is left out.
+    """
+
+    number: int
+    round: int
+    address: str
+    wrote: dict[str, tuple[int, int]]
+    read: dict[str, tuple[int, int]]
+    waits: tuple[StreamWait, ...]
+
+
 class RequestClosed(Message, frozen=True):
     """Nothing of this request is left in this worker."""
 
@@ -530,6 +559,8 @@ ToConductor = (
     | WalkEnded
     | WalkBroke
     | BranchForked
+    | Blocked
+    | Stuck
     | RequestClosed
 )
 ToWorker = (
@@ -539,6 +570,7 @@ ToWorker = (
     | ForkBranch
     | EndStream
     | DiscardStream
+    | Watch
     | CloseRequest
     | PeersChanged
     | StopWorker

@@ -43,7 +43,7 @@ def test_a_writer_is_not_started_while_the_reader_holds_as_many_as_the_limit() -
     assert end.is_open
     end.number()
     assert not end.is_open
-    end.taken = 1
+    end.took(1)
     assert end.is_open
 
 
@@ -157,7 +157,7 @@ def test_between_two_ends_no_more_than_the_limit_is_ever_held(
     def read() -> None:
         if reader.has_next:
             got.extend(reader.next().new)
-            writer.taken = reader.handed
+            writer.took(reader.handed)
 
     if total == 0:
         reader.end(0)
@@ -165,3 +165,32 @@ def test_between_two_ends_no_more_than_the_limit_is_ever_held(
         write() if is_write else read()
         assert writer.written - writer.taken <= limit
     assert got == list(range(total)) and reader.is_done
+
+
+def test_more_items_than_the_end_counts_are_refused_and_so_is_an_end_that_counts_too_few() -> None:
+    end = ReadEnd(Each())
+    end.push(0, ["a"])
+    with pytest.raises(ValueError, match="said to end with 0 items, but 1 have arrived"):
+        end.end(0)
+    with pytest.raises(ValueError, match="said to end with -1 items"):
+        end.end(-1)
+    end.end(2)
+    end.end(2)  # said twice
+    with pytest.raises(ValueError, match="said to end with 3 items, but it has 2"):
+        end.end(3)
+    with pytest.raises(ValueError, match="3 stream items arrived where 2 were written"):
+        end.push(1, ["b", "c"])
+    end.push(1, ["b"])
+    assert fresh(read_all(end)) == ["a", "b"] and end.is_done
+
+
+def test_nothing_is_taken_that_was_not_written_and_what_is_old_changes_nothing() -> None:
+    end = WriteEnd(limit=1)
+    with pytest.raises(ValueError, match="1 stream items were taken where 0 were written"):
+        end.took(1)
+    with pytest.raises(ValueError, match="-1 stream items"):
+        end.took(-1)
+    end.number()
+    end.took(1)
+    end.took(0)
+    assert end.taken == 1

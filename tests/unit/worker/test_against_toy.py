@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from walk_plugin_orpheus import Orpheus
@@ -45,6 +45,7 @@ from walkserve_sdk import (
     WalkGraph,
     track,
 )
+from walkserve_sdk.streams import ChunkPolicy, Cut, Each, Helping
 from walkserve_sdk.testing import Branch, ToyCall, ToyRuntime
 
 CLIENT = "client"
@@ -147,6 +148,8 @@ class Rig:
                 break
             self.random.choice(steps)()
         self._check_nothing_is_left()
+        if isinstance(self.events[0], Failed):
+            raise WalkFailed(self.events[0].fault.message)
         return self.given
 
     def _steps(self) -> list[Callable[[], None]]:
@@ -189,10 +192,9 @@ class Rig:
         if event is None:
             return
         self.events.append(event)
-        if isinstance(event, Failed):
-            raise WalkFailed(event.fault.message)
-        self.given.finish_reason = event.ended.finish_reason
-        self.given.counts = event.ended.counts
+        if isinstance(event, Done):
+            self.given.finish_reason = event.ended.finish_reason
+            self.given.counts = event.ended.counts
 
     def _choose(self, address: str) -> None:
         work = self.workers[address].choose()
@@ -758,3 +760,270 @@ def test_a_track_that_takes_a_failure_goes_on_alike(seed: int) -> None:
     given_ = same(Careful, lambda: {"a": Fragile()}, on("rank0", "a"), seed)
     assert given_.outputs["words"] == [1, 2, 3, 101, 102]
     assert given_.finish_reason == "recovered"
+
+
+# --- streams that fill ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hungry:
+    """One item a helping, and from the third on ``more`` at once: what no check at import can know."""
+
+    more: int
+
+    def cut(self, handed: int, arrived: int, ended: bool) -> Cut | None:
+        wanted = 1 if handed < 3 else self.more
+        fresh = min(wanted, arrived - handed)
+        last = ended and handed + fresh == arrived
+        return Cut(handed, handed + fresh, fresh, last) if fresh == wanted or last else None
+
+    def oldest(self, handed: int) -> int:
+        return handed
+
+
+def diamond(streams: tuple[Stream, Stream, Stream]) -> type[Kept]:
+    """What one track writes reaches another on two ways, and how far each is ahead is up to their plans::
+
+        writing ── x ──> relaying ── z ──> reading
+           └────────────── y ────────────────┘
+
+    "x3 y2 b1" writes three items to x, two to y and one to both; "y2 z b" reads two helpings of y, then z to
+    its end, then both side by side to theirs. Only every ``nth`` item is relayed.
+    """
+
+    class Diamond(Kept):
+        @dataclass(frozen=True)
+        class Options(Model.Options):
+            writes: str = ""
+            nth: int = 1
+            reads: str = ""
+
+        a = Component("some.where:A")
+        r = Component("some.where:R")
+        b = Component("some.where:B")
+        x, y, z = streams
+        words = Output(Text())
+        write_x = WalkGraph(Loop(Node(a, "next", takes="n", gives="n", to=x), carry="n", times="most"))
+        write_y = WalkGraph(Loop(Node(a, "next", takes="n", gives="n", to=y), carry="n", times="most"))
+        write_both = WalkGraph(
+            Loop(Node(a, "twice", takes="n", gives=("n", "m"), to={"n": x, "m": y}), carry="n", times="most")
+        )
+        relay = WalkGraph(Loop(Node(r, "relay", takes=x, gives="item", to=z)))
+        read_y = WalkGraph(Loop(Node(b, "read_y", takes=("most", y), gives="word", to=words)))
+        read_z = WalkGraph(Loop(Node(b, "read_z", takes=("most", z), gives="word", to=words)))
+        read_both = WalkGraph(Loop(Node(b, "read_both", takes=("most", y, z), gives="word", to=words)))
+
+        @track(writes=(x, y))
+        def writing(self, request: Request, prepared: Outcome) -> Track:
+            graphs = {"x": self.write_x, "y": self.write_y, "b": self.write_both}
+            n = 0
+            for word in request.options.writes.split():
+                n = (yield graphs[word[0]](n=n, most=int(word[1:])))["n"]
+            return None
+
+        @track(writes=z)
+        def relaying(self, request: Request, prepared: Outcome) -> Track:
+            yield self.relay()
+            return None
+
+        @track
+        def reading(self, request: Request, prepared: Outcome) -> Track:
+            graphs = {"y": self.read_y, "z": self.read_z, "b": self.read_both}
+            for word in request.options.reads.split():
+                yield graphs[word[0]](most=int(word[1:] or 99))
+            return None
+
+    return Diamond
+
+
+class Writes(Counter):
+    def twice(self, call: ToyCall) -> dict[str, Any]:
+        return {"n": call["n"] + 1, "m": -call["n"]}
+
+
+class Relays:
+    def relay(self, call: ToyCall) -> dict[str, Any]:
+        assert call.helping is not None
+        passed = [item for item in call.helping.new if item % call.options.nth == 0]
+        return {"item": passed or None}
+
+
+class Reads:
+    """Says what it is handed, ``most`` times."""
+
+    def read_y(self, call: ToyCall) -> dict[str, Any]:
+        if call.turn + 1 == call["most"]:
+            call.stop("enough", keep=True)
+        new = [list(value.new) for value in call.values.values() if isinstance(value, Helping)]
+        return {"word": repr(new) if any(new) else None}
+
+    read_z = read_both = read_y
+
+
+def ends_alike(
+    streams: tuple[Stream, Stream, Stream],
+    writes: str,
+    reads: str,
+    *,
+    nth: int = 1,
+    ranks: tuple[str, str, str] = ("rank0", "rank1", "rank2"),
+    seed: int = 0,
+) -> str:
+    """Walk it in both: it ends in both, or fails in both with the same words, which are returned."""
+    kind = diamond(streams)
+    toy, real = kind(), kind()
+    request = toy.request(options={"seed": 3, "writes": writes, "reads": reads, "nth": nth})
+    fakes = {"a": Writes(), "r": Relays(), "b": Reads()}
+    rig = Rig(real, fakes, {name: f"toy.{rank}" for name, rank in zip("arb", ranks, strict=True)}, seed)
+    try:
+        wanted = toy_walk(toy, fakes, request)
+    except WalkFailed as failed:
+        with pytest.raises(WalkFailed) as same:
+            rig.run(request)
+        assert str(same.value) == str(failed)
+        return str(failed)
+    assert rig.run(request) == wanted
+    return ""
+
+
+policies = st.one_of(
+    st.just(Each()), st.builds(Fixed, st.integers(1, 3)), st.builds(Hungry, st.integers(2, 4))
+)
+steps = st.integers(1, 6)
+hold_ups = st.lists(
+    st.one_of(st.sampled_from("yzb"), st.builds("{}{}".format, st.sampled_from("yzb"), steps))
+)
+
+
+@st.composite
+def narrow_streams(draw: st.DrawFn) -> Stream:
+    """The limit is what the first helping needs, or a little more."""
+    policy: ChunkPolicy = draw(policies)
+    least = next(n for n in range(1, 9) if policy.cut(0, n, ended=False) is not None)
+    return Stream(policy, limit=least + draw(st.integers(0, 4)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    streams=st.tuples(narrow_streams(), narrow_streams(), narrow_streams()),
+    writes=st.lists(st.builds("{}{}".format, st.sampled_from("xyb"), steps), max_size=4),
+    reads=hold_ups,
+    nth=st.integers(1, 3),
+    ranks=st.sampled_from(
+        [
+            ("rank0",) * 3,
+            ("rank0", "rank1", "rank0"),
+            ("rank0", "rank0", "rank1"),
+            ("rank0", "rank1", "rank2"),
+        ]
+    ),
+    seed=seeds,
+)
+def test_whether_a_request_waits_only_on_its_own_streams_is_found_alike(
+    streams: tuple[Stream, Stream, Stream],
+    writes: list[str],
+    reads: list[str],
+    nth: int,
+    ranks: tuple[str, str, str],
+    seed: int,
+) -> None:
+    told = ends_alike(streams, " ".join(writes), " ".join(reads), nth=nth, ranks=ranks, seed=seed)
+    event("stalled" if told else "came to its end")
+
+
+WAYS = {
+    "it reads one stream first while the other fills": (
+        (Stream(limit=3), Stream(limit=3), Stream(limit=3)),
+        "b12",
+        "y z",
+        "writing for room in 'x', relaying for room in 'z', reading for items in 'y'; "
+        "raise 'x''s limit of 3, "
+        "or read it without waiting for 'y'; raise 'z''s limit of 3, or read it without waiting for 'y'",
+    ),
+    "a node reads two and only one gets items": (
+        (Stream(limit=3), Stream(limit=3), Stream(limit=3)),
+        "y12 x12",
+        "b",
+        "writing for room in 'y', relaying for items in 'x', reading for items in 'z'; "
+        "raise 'y''s limit of 3, or read it without waiting for 'x' and 'z'",
+    ),
+    "a policy wants more than the limit lets in": (
+        (Stream(), Stream(Hungry(4), limit=3), Stream()),
+        "y12",
+        "y",
+        "writing for room in 'y', relaying for items in 'x', reading for items in 'y'; "
+        "raise 'y''s limit of 3, its policy wants more than that for a helping",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ranks", [("rank0",) * 3, ("rank0", "rank1", "rank0"), ("rank0", "rank1", "rank2")])
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds)
+def test_a_request_that_can_only_hang_fails_and_says_who_waits_where(
+    way: str, ranks: tuple[str, str, str], seed: int
+) -> None:
+    streams, writes, reads, told = WAYS[way]
+    said = ends_alike(streams, writes, reads, ranks=ranks, seed=seed)
+    assert said == f"all of the request's Walks wait on its own streams: {told}"
+
+
+@pytest.mark.parametrize(
+    ("writes", "reads"),
+    [
+        ("b12", "y2 z2 y2 z2 y2 z2 y2 z2 y2 z2 y z"),  # one fills, then the other, and each is read in time
+        ("b12", "b"),
+        ("y12", "y"),  # full at every turn
+        ("x3 y3", "z y"),  # just within the limit
+        ("b12", ""),  # nobody reads: it is discarded
+        ("b12", "y3"),
+    ],
+)
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds)
+def test_a_request_whose_streams_fill_for_a_while_is_never_failed(writes: str, reads: str, seed: int) -> None:
+    narrow = (Stream(limit=3), Stream(limit=3), Stream(limit=3))
+    assert ends_alike(narrow, writes, reads, seed=seed) == ""
+
+
+class Stubborn(Kept):
+    """Its reader goes on when it has failed; what it was handed then is gone."""
+
+    a = Component("some.where:A")
+    b = Component("some.where:B")
+    items = Stream(limit=1)
+    words = Output(Text())
+    write = WalkGraph(Loop(Node(a, "next", takes="n", gives="n", to=items), carry="n", times=6))
+    read = WalkGraph(Loop(Node(b, "read", takes=items, gives="word", to=words)))
+
+    @track(writes=items)
+    def writing(self, request: Request, prepared: Outcome) -> Track:
+        yield self.write(n=0)
+        return None
+
+    @track
+    def reading(self, request: Request, prepared: Outcome) -> Track:
+        while True:
+            try:
+                yield self.read()
+            except WalkFailed:
+                continue
+            return None
+
+
+class Squeamish:
+    def read(self, call: ToyCall) -> dict[str, Any]:
+        assert call.helping is not None
+        if 2 in call.helping.new or 3 in call.helping.new:
+            raise ValueError("it cannot be read")
+        return {"word": repr(list(call.helping.new)) if call.helping.new else None}
+
+
+@pytest.mark.parametrize("reader", ["rank0", "rank1"])
+@few
+@given(seed=seeds)
+def test_what_a_call_was_handed_that_failed_holds_its_writer_up_no_more(reader: str, seed: int) -> None:
+    fakes = {"a": Counter(), "b": Squeamish()}
+    given_ = same(Stubborn, lambda: fakes, on("rank0", "a") | on(reader, "b"), seed)
+    assert given_.outputs["words"] == ["[1]", "[4]", "[5]", "[6]"]

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from walkserve import messages as m
 from walkserve.engine.rows import RowResult
 from walkserve.transport.base import Unsendable
@@ -545,7 +547,49 @@ def test_items_that_cannot_be_read_fail_their_request_and_not_the_worker(bench: 
     worker.open(0)
     worker.hear(start(0, "read", track="reading"))
     said = worker.hear(m.StreamItems(0, "items", 0, [m.TensorRef(HERE, 5, "here", 0, 0, "any", ())]))
-    assert [one.track for one in broke(said)] == ["reading"]
+    assert [(one.number, one.track) for one in broke(said)] == [(0, "")]  # no Walk of it can make up for that
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.StreamItems(0, "items", 1, ["c"]),
+        m.StreamItems(0, "items", 3, ["c"]),
+        m.StreamItems(0, "items", -1, ["c"]),
+        m.StreamItems(0, "codes", 0, ["c"]),
+        m.StreamItems(0, "items", 2, ["c", "d"]),  # beyond the end
+        m.EndStream(0, "items", 1),
+        m.EndStream(0, "items", -1),
+        m.EndStream(0, "items", 4),
+        m.EndStream(0, "codes", 1),
+        m.StreamTaken(0, "codes", 1),
+        m.StreamTaken(0, "items", 9),
+        m.DiscardStream(0, "codes"),
+    ],
+    ids=repr,
+)
+def test_a_message_that_does_not_fit_its_stream_fails_its_request_and_no_other(
+    bench: Bench, message: m.Message
+) -> None:
+    worker = bench(RANK1, codec=RANK1)
+    for number in (0, 1):
+        worker.open(number)
+        worker.hear(start(number, "read", track="reading"), m.StreamItems(number, "items", 0, ["a", "b"]))
+        worker.hear(m.EndStream(number, "items", 3))
+    assert [(one.number, one.track) for one in broke(worker.hear(message))] == [(0, "")]
+    worker.hear(m.CloseRequest(0))
+    worker.hear(m.StreamItems(1, "items", 2, ["c"]))
+    said = worker.run()
+    assert [tag for tag, _, _ in emitted(said)] == [101] * 3
+    assert [(one.number, one.ended_by) for one in ended(said)] == [(1, "stream")]
+
+
+def test_items_that_are_lent_are_given_back_also_where_they_do_not_fit(bench: Bench) -> None:
+    worker = bench(RANK1, codec=RANK1)
+    worker.open(0)
+    said = worker.hear(m.StreamItems(0, "items", 5, [m.TensorRef(HERE, 5, "here", 0, 0, "any", ())]))
+    assert said[HERE] == [m.FreeTensors([5])]
+    assert len(broke(said)) == 1
 
 
 def test_a_request_whose_options_cannot_be_read_does_not_end_the_worker(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from walkserve_sdk.tracks import TrackRun
 
 if TYPE_CHECKING:
     from walkserve.conductor.served import Served
+    from walkserve.conductor.stalls import Rounds
 
 Walked = m.WalkEnded | m.WalkBroke | m.BranchForked
 """What workers say of what a plan has asked for."""
@@ -39,6 +40,7 @@ class Life:
         pages: What it needs of each cached component; ``is_reserved`` from when it is admitted.
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
+        rounds: Of asking whether it hangs; None while none of its streams has been full.
     """
 
     number: int
@@ -58,6 +60,7 @@ class Life:
     wrote: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    rounds: Rounds | None = None
     usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
 
     def heard(self, ended: m.WalkEnded) -> Outcome:

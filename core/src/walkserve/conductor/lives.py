@@ -11,6 +11,7 @@ from walkserve.conductor.blame import Blamed
 from walkserve.conductor.life import Life, Walked
 from walkserve.conductor.life_table import TABLE, Act, Event, Phase
 from walkserve.conductor.served import Served
+from walkserve.conductor.stalls import Stalls
 from walkserve.conductor.trace import Trace
 from walkserve.conductor.walks import Walks
 from walkserve.logs import about
@@ -42,6 +43,7 @@ class Lives:
         self._say = say
         self._on_warmed = on_warmed
         self._walks = Walks(say)
+        self._stalls = Stalls(say, self.fail)
         self._numbers = 0
         self._lives: dict[int, Life] = {}
         self._by_tag: dict[tuple[str, int], int] = {}
@@ -100,6 +102,13 @@ class Lives:
             self._happen(life, Event.FAILED, fault=message.fault)
         else:
             self._happen(life, Event.WALKED, walked=message)
+            self._stalls.ask(life)
+
+    def wait_on_streams(self, message: m.Blocked | m.Stuck) -> None:
+        """A worker says what waits at the streams of a request, and whether anything else is left to do."""
+        life = self._lives.get(message.number)
+        if life is not None:
+            self._stalls.hear(life, message)
 
     def cancel(self, client: str, tag: int) -> None:
         """Its client has left."""
@@ -126,6 +135,7 @@ class Lives:
         if life is not None and address in life.holders:
             life.holders.discard(address)
             self._happen(life, Event.LET_GO)
+            self._stalls.look(life)
 
     def lose(self, address: str) -> None:
         """A worker is gone: what it held fails, and waits for it no more."""

@@ -55,6 +55,8 @@ class ConductorState:
                 self.fleet.tell(self.state(), message.client)
             case m.WalkEnded() | m.WalkBroke() | m.BranchForked():
                 self.lives.walked(message)
+            case m.Blocked() | m.Stuck():
+                self.lives.wait_on_streams(message)
             case m.RequestClosed():
                 self.lives.let_go(message.number, message.address)
             case m.Loading():

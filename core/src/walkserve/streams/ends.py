@@ -34,6 +34,12 @@ class WriteEnd:
         self.written += 1
         return index
 
+    def took(self, taken: int) -> None:
+        """The reader has taken so many of them in all. What is older than what is known says nothing new."""
+        if not 0 <= taken <= self.written:
+            raise ValueError(f"{taken} stream items were taken where {self.written} were written")
+        self.taken = max(self.taken, taken)
+
 
 class ReadEnd:
     """Where items arrive and are handed over in helpings.
@@ -56,11 +62,16 @@ class ReadEnd:
         """Items have arrived, in order. ``first`` must be the next index, or the stream lost something."""
         if first != self.arrived:
             raise ValueError(f"stream items from {first} arrived where {self.arrived} was due")
+        if self.total is not None and first + len(items) > self.total:
+            raise ValueError(f"{first + len(items)} stream items arrived where {self.total} were written")
         self.items.extend(items)
         self.arrived += len(items)
 
     def end(self, total: int) -> None:
         """The writer wrote ``total`` items in all."""
+        if total < self.arrived or self.total not in (None, total):
+            known = f"{self.arrived} have arrived" if self.total is None else f"it has {self.total}"
+            raise ValueError(f"a stream is said to end with {total} items, but {known}")
         self.total = total
 
     def _cut(self) -> Cut | None:

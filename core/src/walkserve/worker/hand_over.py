@@ -71,6 +71,9 @@ class HandOver:
         for _, stream in op.streams:
             if not self.write_end(live, stream).is_open:
                 self._park(live, stream, call)
+                if not live.has_blocked:
+                    live.has_blocked = True
+                    self._say("conductor", m.Blocked(live.opened.number))  # it may wait for ever
                 return True
         return False
 
@@ -129,8 +132,7 @@ class HandOver:
 
     def taken(self, live: Live, stream: str, taken: int) -> None:
         """The reader has read so many items."""
-        end = self.write_end(live, stream)
-        end.taken = max(end.taken, taken)
+        self.write_end(live, stream).took(taken)
         self.unpark(live, stream)
 
     def ended(self, live: Live, stream: str, total: int) -> None:

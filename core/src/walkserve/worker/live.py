@@ -62,6 +62,7 @@ class Live:
         "branches",
         "emitted",
         "exports",
+        "has_blocked",
         "in_flight",
         "is_closed",
         "opened",
@@ -81,6 +82,7 @@ class Live:
         self.branches: dict[tuple[str, str], Branch] = {}
         self.read_ends: dict[str, ReadEnd] = {}
         self.write_ends: dict[str, WriteEnd] = {}
+        self.has_blocked = False  # a stream of it was full, and the conductor knows
         self.parked: dict[str, list[Call]] = {}  # by the stream they wait for, at either end
         self.emitted: dict[str, int] = {}
         self.exports: list[int] = []  # tensors lent to others, freed at the latest with the request

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from walkserve.worker.live import Live
 from walkserve.worker.walk_run import Call
 
 Key = tuple[str, str]
@@ -105,6 +106,11 @@ class Scheduler:
         """A piece of it was run; the rest keeps its place."""
         self._queues[call.op.key].of(call).appendleft(call)
         self.waiting += 1
+
+    def holds(self, live: Live) -> bool:
+        """Whether a call of this request waits here, be it one that counts no more; it looks at them all."""
+        lines = (line for queue in self._queues.values() for line in queue.deques)
+        return any(call.run.live is live for line in lines for call in line)
 
     def choose(self) -> Work | None:
         """Take the next batch out of the queues; None when nothing is ready."""

@@ -23,6 +23,7 @@ from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.profile import RequestProfile
 from walkserve.worker.scheduler import Scheduler, Work
+from walkserve.worker.stalls import Watched
 from walkserve.worker.tally import Tally
 from walkserve.worker.walk_run import Call, WalkRun
 from walkserve_sdk import Model
@@ -31,7 +32,14 @@ from walkserve_sdk.errors import WalkserveError
 log = logging.getLogger(__name__)
 
 ForRequest = (
-    m.SetOptions | m.StartWalk | m.ForkBranch | m.EndStream | m.DiscardStream | m.StreamItems | m.StreamTaken
+    m.SetOptions
+    | m.StartWalk
+    | m.ForkBranch
+    | m.EndStream
+    | m.DiscardStream
+    | m.StreamItems
+    | m.StreamTaken
+    | m.Watch
 )
 """Messages about a request that has to be open."""
 
@@ -76,6 +84,7 @@ class WorkerState:
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
+        self._watched = Watched(address, scheduler, lambda message: self._say(self.conductor, message))
         self._lives: dict[int, Live] = {}
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
@@ -107,6 +116,8 @@ class WorkerState:
                 self._say(message.client, self.tally.report(self.rank, self.address))
             case _:
                 self._hear_for_request(message)
+        if self._watched.rounds:
+            self._watched.answer()
 
     def _hear_for_request(self, message: ForRequest) -> None:
         live = self._lives.get(message.number)
@@ -114,7 +125,7 @@ class WorkerState:
             try:
                 self._hear_for(live, message)
             except Exception as error:  # whatever it is, it is this request's
-                self._broke(live, *_blamed(live, message), error, f"hearing {type(message).__name__}")
+                self._broke(live, *_blamed(message), error, f"hearing {type(message).__name__}")
         elif message.number > self._opened:  # from a peer that heard of the request sooner
             self._early[message.number].append(message)
         elif isinstance(message, m.StreamItems):
@@ -136,6 +147,8 @@ class WorkerState:
                 self.streams.discard(live, message.stream)
             case m.StreamTaken():
                 self.streams.taken(live, message.stream, message.taken)
+            case m.Watch():
+                self._watched.watch(live, message)
             case _:
                 assert_never(message)
 
@@ -258,7 +271,8 @@ class WorkerState:
         profile = call.run.live.profile
         if profile is not None:
             profile.forget(call)
-        self._free_branch(call)
+        if not call.run.live.is_closed:
+            self._let_go(call)
 
     def _branch(self, live: Live, at: tuple[str, str]) -> Branch:
         """Of a component, by name; one that was never written is empty."""
@@ -268,7 +282,10 @@ class WorkerState:
             branch = live.branches[at] = Branch(table)
         return branch
 
-    def _free_branch(self, call: Call) -> None:
+    def _let_go(self, call: Call) -> None:
+        """It is over, whatever became of it: what it was handed is gone, and its branch is free."""
+        for stream in call.op.reads:
+            self.streams.took(call.run.live, stream)
         branch = call.branch
         if branch is not None and call.op.takes_turns:
             branch.is_busy = False
@@ -283,6 +300,8 @@ class WorkerState:
         if work is not None:
             for call in work.calls:
                 call.run.live.in_flight += 1
+        if self._watched.rounds:
+            self._watched.answer()
         return work
 
     def row(self, call: Call, piece: int) -> Row:
@@ -317,13 +336,17 @@ class WorkerState:
                 self._commit(call, piece, result)
             except Exception as error:  # whatever it is, it is this request's
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+        if self._watched.rounds:
+            self._watched.answer()
 
     def broke(self, call: Call, error: Exception) -> None:
         """A row's component raised, also when it was run alone: its Walk fails."""
         if self._has_landed(call):
-            self._free_branch(call)
+            self._let_go(call)
             if not call.run.is_closed and not call.frame.is_dropped:
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+        if self._watched.rounds:
+            self._watched.answer()
 
     def _has_landed(self, call: Call) -> bool:
         """The row is no longer in flight. False if its request is closed; its last row releases it."""
@@ -353,9 +376,7 @@ class WorkerState:
                 return
             if result.stop is None or result.stop.keep:
                 run.sampled += result.sampled
-            for stream in op.reads:
-                self.streams.took(run.live, stream)
-        self._free_branch(call)
+        self._let_go(call)
         run.finish(call, result.gives, result.stop)
 
     # --- Walks end --------------------------------------------------------------------------------
@@ -412,14 +433,11 @@ class WorkerState:
         self._say(self.conductor, broke)
 
 
-def _blamed(live: Live, message: ForRequest) -> tuple[str, int]:
-    """The track and Walk that a message is for; ("", 0), the whole request, if there is none."""
+def _blamed(message: ForRequest) -> tuple[str, int]:
+    """The track and Walk that a message is for; ("", 0), the whole request, where no Walk can make up for it."""
     if isinstance(message, m.StartWalk | m.ForkBranch):
         return message.track, message.walk
-    if isinstance(message, m.SetOptions):
-        return "", 0
-    reading = (key for key, run in live.runs.items() if message.stream in run.plan.reads)
-    return next(reading, ("", 0))
+    return "", 0
 
 
 def _emitted(run: WalkRun) -> dict[str, int]:

@@ -14,13 +14,14 @@ from walkserve_sdk.errors import DeclarationError, WalkFailed
 from walkserve_sdk.graph import Walk, WalkGraph
 from walkserve_sdk.models import Model
 from walkserve_sdk.requests import Request
+from walkserve_sdk.stalls import StreamWait, stalled
 from walkserve_sdk.testing.toy_plans import Plans
 from walkserve_sdk.testing.toy_result import ToyResult, ToyStep
 from walkserve_sdk.testing.toy_streams import ToyStream
 from walkserve_sdk.testing.toy_walks import ToyLive, ToyWalk
 from walkserve_sdk.tracks import Finished, Outcome, TrackRun
 
-Task = Generator["str | None", None, "str | None"]
+Task = Generator["StreamWait | None", None, "str | None"]
 
 
 class ToyRuntime:
@@ -114,7 +115,7 @@ class _Request:
         try:
             while tasks:
                 has_moved = self._hear_client()
-                waits: list[str] = []
+                waits: list[StreamWait] = []
                 for name, task in list(tasks.items()):
                     if cancel_after is not None and self.live.called >= cancel_after:
                         result.finish_reason = "cancelled"
@@ -129,11 +130,9 @@ class _Request:
                     if wait is None:
                         has_moved = True
                     else:
-                        waits.append(f"{name} for {wait}")
+                        waits.append(wait)
                 if not has_moved:
-                    raise WalkFailed(
-                        f"all of the request's Walks wait on its own streams: {', '.join(waits)}"
-                    )
+                    raise WalkFailed(stalled(self.model.spec.streams, waits))
         finally:
             for task in tasks.values():
                 task.close()

@@ -13,6 +13,7 @@ from typing import Any
 from walkserve_sdk.errors import ComponentError, WalkFailed, WalkserveError
 from walkserve_sdk.graph import Fan, Loop, Node, Parallel, Part, Walk
 from walkserve_sdk.runtime import Stop
+from walkserve_sdk.stalls import StreamWait
 from walkserve_sdk.streams import Helping, Stream
 from walkserve_sdk.testing.toy_branches import Branches
 from walkserve_sdk.testing.toy_calls import ToyCall, added_tokens
@@ -22,8 +23,8 @@ from walkserve_sdk.testing.toy_streams import ToyStream
 from walkserve_sdk.tracks import Outcome
 
 Values = dict[str, Any]
-Walking = Generator["str | None", None, Values]
-"""Yields None after a call, or what the Walk waits for, in words."""
+Walking = Generator["StreamWait | None", None, Values]
+"""Yields None after a call, or what the Walk waits for."""
 
 
 @dataclass
@@ -70,7 +71,7 @@ class ToyWalk:
         self.turns = 0
         self.ended_by = "end"
 
-    def run(self, walk: Walk) -> Generator[str | None, None, Outcome]:
+    def run(self, walk: Walk) -> Generator[StreamWait | None, None, Outcome]:
         """Walk it. Raises WalkFailed."""
         self.live.result.steps.append(ToyStep(self.track, walk.graph.name, dict(walk.inputs)))
         given = yield from self._sequence(walk.graph.parts, dict(walk.inputs))
@@ -218,13 +219,13 @@ class ToyWalk:
         yield None
         return dict(gives)
 
-    def _waits_for(self, node: Node, writes: tuple[str, ...]) -> str | None:
+    def _waits_for(self, node: Node, writes: tuple[str, ...]) -> StreamWait | None:
         for stream in node.reads:
             if not self.live.streams[stream.name].is_ready:
-                return f"items in {stream.name!r}"
+                return StreamWait(self.track, stream.name, for_room=False)
         for name in writes:
             if not self.live.streams[name].has_room:
-                return f"room in {name!r}"
+                return StreamWait(self.track, name, for_room=True)
         return None
 
     def _ask(self, ask: Asked, place: str, call: ToyCall) -> Mapping[str, Any]:
