@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from walkserve import messages as m
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.trace import Trace
+from walkserve.journal.recorder import Recorder
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
 
@@ -39,6 +40,7 @@ class Life:
         pages: What it needs of each cached component; ``is_reserved`` from when it is admitted.
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
+        journal: Writes down what its plan asks for and is told; None where journals are off, or it has its end.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Life:
     request: Request
     holders: set[str]
     trace: Trace | None = None
+    journal: Recorder | None = None
     label: str = ""
     timeout_s: float | None = None
     phase: Phase = Phase.PREPARING
