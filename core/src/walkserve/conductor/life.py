@@ -40,7 +40,7 @@ class Life:
         pages: What it needs of each cached component; ``is_reserved`` from when it is admitted.
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
-        journal: Writes down what its plan asks for and is told; None where journals are off, or it has its end.
+        journal: Writes down what its plan asks for and is told, up to its end; None where journals are off.
     """
 
     number: int

@@ -68,11 +68,15 @@ class JournalFolder:
 
     def begin(
         self, number: int, submit: m.Submit, request: Request, pools: Mapping[str, m.PoolInfo]
-    ) -> Recorder:
-        """The journal of a request that is accepted now."""
+    ) -> Recorder | None:
+        """The journal of a request that is accepted now; None where its options cannot be written down."""
         file = _File(submit.label, number)
         recorder = Recorder(lambda entry: self._gather(file, entry))
-        recorder.opened(number, submit, request, pools, self._origins[submit.model])
+        try:
+            recorder.opened(number, submit, request, pools, self._origins[submit.model])
+        except Exception as error:  # a family may have options of any kind; the request is served all the same
+            log.error("this request has no journal: %s", error, extra=about(submit.label))
+            return None
         return recorder
 
     def _gather(self, file: _File, entry: e.Line) -> None:
@@ -147,11 +151,12 @@ class _File:
             name = self.label if _SAFE.fullmatch(self.label) else quote(self.label, safe="", errors="replace")
             if len(name) > LONGEST_NAME:
                 name = f"{name[:64]}-{sha256(name.encode()).hexdigest()[:32]}"
-            yield name.replace(".", "%2E", 1) if name.startswith(".") else name
+            name = name.replace(".", "%2E", 1) if name.startswith(".") else name
+            yield name
             name = f"{name}.{self.number}"
         else:
             name = f"request-{self.number}"
-            yield name
+        yield name
         turn = 0
         while True:
             turn += 1

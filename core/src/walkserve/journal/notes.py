@@ -72,6 +72,9 @@ class Absent(bytes):
     def __eq__(self, other: object) -> bool:
         return self.note == other.note if isinstance(other, Absent) else self._missing()
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.note)
 
