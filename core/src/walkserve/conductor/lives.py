@@ -185,7 +185,7 @@ class Lives:
                 case Act.GIVE_BACK:
                     self._give_back(life)
                 case Act.ADMIT:
-                    self._admit(life.served)
+                    self.admit(life.served)
         if life.phase is Phase.CLOSING and not life.holders:
             self._happen(life, Event.RELEASED)
 
@@ -238,7 +238,7 @@ class Lives:
             if worker.name in life.served.track_workers and worker.address in life.holders:
                 self._say(worker.address, m.SetOptions(life.number, life.request.options))
 
-    def _admit(self, served: Served) -> None:
+    def admit(self, served: Served) -> None:
         """Give the oldest that wait their caches, all of a request's or none."""
         while served.queue:
             life = served.queue[0]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from walkserve import messages as m
+from walkserve.conductor.life import Life
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.errors import SettingError
@@ -58,7 +59,7 @@ class Replay:
     errors: tuple[BaseException, ...]
 
 
-_ASKED = (e.Sized, e.Admitted, e.WalkStarted, e.ForkStarted, e.TrackFinished, e.Ended)
+_ASKED = (e.Sized, e.WalkStarted, e.ForkStarted, e.TrackFinished, e.Ended)
 """What follows from a plan. Everything else it is told."""
 
 
@@ -72,9 +73,13 @@ def replay(recorded: Recorded, model: Model, media: Mapping[str, bytes] | None =
     Raises:
         SettingError: What the journal has of caches or options is not this family's.
     """
+    desk = _Desk(recorded, model, media or {})
     with _Errors() as errors:
-        parting, agreed = _walk_along(recorded, _Desk(recorded, model, media or {}))
-    return Replay(agreed, parting, tuple(errors.raised))
+        try:
+            parting, agreed = _walk_along(recorded, desk)
+            return Replay(agreed, parting, tuple(errors.raised))
+        finally:
+            desk.close()
 
 
 def _walk_along(recorded: Recorded, desk: _Desk) -> tuple[Parting | None, int]:
@@ -84,10 +89,6 @@ def _walk_along(recorded: Recorded, desk: _Desk) -> tuple[Parting | None, int]:
         if isinstance(entry, e.BrokenOff):
             return None, index
         if not desk.said and not isinstance(entry, _ASKED):
-            desk.tell(entry)
-        elif desk.said and isinstance(entry, e.END) and isinstance(desk.said[0], e.Admitted):
-            # then it was still waiting for its caches; alone, as here, it need not
-            desk.said.clear()
             desk.tell(entry)
         plan = desk.said.popleft() if desk.said else None
         if plan is None or not _agree(entry, plan):
@@ -112,6 +113,15 @@ def _settled(entry: e.Line) -> bytes:
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+class _Line(deque[Life]):
+    """A queue from which nobody is admitted before the journal says so: then others stood before it."""
+
+    is_open = False
+
+    def __bool__(self) -> bool:
+        return self.is_open and len(self) > 0
+
+
 class _Desk:
     """A conductor with one request, whose journal is ``said``."""
 
@@ -120,10 +130,11 @@ class _Desk:
         self._recorded = recorded
         self._media = media
         opened = recorded.opened
-        served = Served(opened.model, model, dict.fromkeys(model.spec.components, WORKER))
+        self._served = served = Served(opened.model, model, dict.fromkeys(model.spec.components, WORKER))
         for worker in served.workers.values():
             worker.address, worker.state = f"{WORKER}.0", "ready"
         served.is_warm = True
+        served.queue = self._line = _Line()
         served.pools = dict(opened.pools)
         missing = [
             name for name, part in model.spec.components.items() if part.kv and name not in served.pools
@@ -151,6 +162,9 @@ class _Desk:
         match entry:
             case e.Opened():
                 self._open(entry)
+            case e.Admitted():
+                self._line.is_open = True
+                self._state.lives.admit(self._served)
             case e.WalkEnded():
                 ended = msgspec.structs.asdict(entry) | {"values": values_of(entry.values), "number": 0}
                 del ended["at_ms"]
@@ -184,6 +198,10 @@ class _Desk:
             raise SettingError(
                 f"this family does not take the request of the journal: {refusals[0].fault.message}"
             )
+
+    def close(self) -> None:
+        """Where the journal ends before its request, tracks are in the middle of something."""
+        self._state.hear(m.Cancel(CLIENT, TAG))
 
 
 class _Errors(logging.Handler):

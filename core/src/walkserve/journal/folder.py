@@ -74,7 +74,9 @@ class JournalFolder:
         recorder = Recorder(lambda entry: self._gather(file, entry))
         try:
             recorder.opened(number, submit, request, pools, self._origins[submit.model])
-        except Exception as error:  # a family may have options of any kind; the request is served all the same
+        except (
+            Exception
+        ) as error:  # a family may have options of any kind; the request is served all the same
             log.error("this request has no journal: %s", error, extra=about(submit.label))
             return None
         return recorder

@@ -74,7 +74,9 @@ def does(entry: e.Line) -> str:
         case e.TrackFinished():
             return says(entry)
         case e.Sized():
-            return f"has {says(entry)}"
+            return f"needs {says(entry)}" if entry.budget else says(entry)
+        case e.Failed() | e.Ended() | e.Admitted():
+            return says(entry)
         case _:
             return f"goes on: {says(entry)}"
 
