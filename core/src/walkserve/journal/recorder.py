@@ -24,7 +24,7 @@ class Journals(Protocol):
     def begin(
         self, number: int, submit: m.Submit, request: Request, pools: Mapping[str, m.PoolInfo]
     ) -> Recorder | None:
-        """The journal of a request that is accepted now, with its first entry; None where it can have none."""
+        """The journal of a request that is accepted now; None where it can have none."""
 
     def flush(self) -> None:
         """Write down what has gathered."""
