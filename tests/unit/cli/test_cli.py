@@ -107,7 +107,7 @@ def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
     assert run.heavy == []
 
 
-@pytest.mark.parametrize("command", ["describe", "doctor", "generate", "graph", "list-models", "serve"])
+@pytest.mark.parametrize("command", ["describe", "doctor", "generate", "graph", "list-models", "replay", "serve"])
 def test_each_command_has_its_own_help(command: str) -> None:
     run = walkserve(command, "--help")
     assert run.code == 0
