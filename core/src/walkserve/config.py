@@ -29,6 +29,7 @@ class ModelConfig(Struct, frozen=True):
         token_budget: The most tokens of a cached component in one batch.
         max_rows: The most rows in one batch.
         profile: Note of each request what it did and waited for.
+        journal: Folder for a journal of each request, or "".
         device_ranks: Numbers of all device ranks of the server, every model's: who shares a GPU with whom.
     """
 
@@ -44,6 +45,7 @@ class ModelConfig(Struct, frozen=True):
     token_budget: int = 512
     max_rows: int = 64
     profile: bool = False
+    journal: str = ""
     device_ranks: tuple[int, ...] = ()
     plugin: str = ""
 

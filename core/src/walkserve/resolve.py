@@ -14,6 +14,7 @@ from walkserve.conductor.placement import Placement, place, read_placement, work
 from walkserve.config import CACHE_TOKENS, ModelConfig, rank_number
 from walkserve.errors import SettingError
 from walkserve.graph.lower import lower_model
+from walkserve.journal.folder import usable_folder
 from walkserve.model_names import ModelName, parse_model_name
 from walkserve.plugins import find_models, load_model
 from walkserve_sdk.errors import did_you_mean
@@ -36,6 +37,7 @@ class Choices(TypedDict, total=False):
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         profile: Note of each request what it did and waited for.
+        journal: A folder, made if need be, for a journal of each request.
         revision: Branch, tag or commit of the one model's repository.
         offline: Take only what is in the hub's local cache.
         token: Of the hub, for gated and private repositories.
@@ -48,6 +50,7 @@ class Choices(TypedDict, total=False):
     deterministic: bool
     cache_tokens: int | None
     profile: bool
+    journal: Path | str | None
     revision: str | None
     offline: bool
     token: str | None
@@ -125,6 +128,8 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
     ]
     for name, workers in zip(names, ranks, strict=True):
         _check_length(name, workers.values())
+    journal = choices.get("journal")
+    folder = "" if journal is None else str(usable_folder(Path(journal)))
     access = HubAccess(choices.get("offline", False), choices.get("token"))
     checkpoints = [
         resolve_checkpoint(name, family, revision=own.get("revision"), access=access)
@@ -144,6 +149,7 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
             deterministic=own.get("deterministic", False),
             cache_tokens=own.get("cache_tokens") or CACHE_TOKENS,
             profile=choices.get("profile", False),
+            journal=folder,
             device_ranks=device_ranks,
             plugin=found.one(name.family).distribution,
         )
@@ -169,6 +175,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "deterministic": (bool,),
     "cache_tokens": (int, NoneType),
     "profile": (bool,),
+    "journal": (str, Path, NoneType),
     "revision": (str, NoneType),
     "offline": (bool,),
     "token": (str, NoneType),

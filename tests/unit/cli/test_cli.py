@@ -107,7 +107,9 @@ def test_help_names_the_commands_and_imports_nothing_heavy() -> None:
     assert run.heavy == []
 
 
-@pytest.mark.parametrize("command", ["describe", "doctor", "generate", "graph", "list-models", "serve"])
+@pytest.mark.parametrize(
+    "command", ["describe", "doctor", "generate", "graph", "list-models", "replay", "serve"]
+)
 def test_each_command_has_its_own_help(command: str) -> None:
     run = walkserve(command, "--help")
     assert run.code == 0
@@ -399,7 +401,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     run = walkserve(
         *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
         *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
-        *("--placement", mute / "p.yaml", "--profile"),
+        *("--placement", mute / "p.yaml", "--profile", "--journal", mute / "journals"),
         path=mute,
     )
     assert run.code == 7, run.errors
@@ -420,10 +422,18 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "deterministic": True,
         "cache_tokens": 64,
         "profile": True,
+        "journal": f"{mute}/journals",
         "token_budget": 0,
         "max_rows": 0,
     }
     assert "torch" not in run.heavy
+    assert (mute / "journals").is_dir()
+
+
+def test_a_folder_for_journals_that_cannot_be_is_refused_before_anything_starts(mute: Path) -> None:
+    (mute / "file").write_text("")
+    run = walkserve("serve", f"mute={mute}", "--journal", mute / "file" / "below", path=mute)
+    assert "no journal can be written to" in refused(run)
 
 
 def test_settings_of_the_web_server_reach_it_and_keys_only_as_digests(mute: Path) -> None:

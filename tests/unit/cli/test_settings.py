@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from walkserve.cli.config_file import read_config
 from walkserve.cli.serve import command
-from walkserve.cli.settings import FILE, SERVE_SETTINGS, Setting
+from walkserve.cli.settings import FILE, FOLDER, SERVE_SETTINGS, Setting
 from walkserve.cli.settle import Settled, Source, settle, unknown_variables
 from walkserve.errors import SettingError
 
@@ -26,6 +26,8 @@ def sample(setting: Setting, folder: Path) -> tuple[Any, str]:
         value = given[setting.name]
     elif setting.type is FILE:
         value = str(file)
+    elif setting.type is FOLDER:
+        value = str(folder / "new")
     elif setting.is_switch:
         value = not setting.default
     elif isinstance(setting.type, click.Choice):
@@ -109,11 +111,12 @@ def test_paths_in_a_file_are_from_where_it_lies(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/keys").write_text("k\n")
     (tmp_path / "etc/c.toml").write_text(
-        'api_key_file = "keys"\nmodels = ["orpheus:a=./a", "orpheus:b=o/b"]\n'
+        'api_key_file = "keys"\njournal = "../journals"\nmodels = ["orpheus:a=./a", "orpheus:b=o/b"]\n'
     )
     monkeypatch.chdir(tmp_path)
     said = shown("--config", "etc/c.toml")
     assert said["api_key_file"][0] == "etc/keys"
+    assert said["journal"][0] == "etc/../journals"
     assert said["models[0]"][0] == f"orpheus:a={tmp_path}/etc/a"
     assert said["models[1]"][0] == "orpheus:b=o/b"
 

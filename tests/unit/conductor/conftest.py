@@ -9,6 +9,7 @@ import pytest
 from walkserve import messages as m
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
+from walkserve.journal.recorder import Journals
 from walkserve_sdk import (
     BadRequest,
     Budget,
@@ -122,9 +123,14 @@ class ColdSpeaker(Speaker):
 class Desk:
     """A conductor, and who works for it."""
 
-    def __init__(self, models: Mapping[str, tuple[Model, Mapping[str, str]]], pages: int) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, tuple[Model, Mapping[str, str]]],
+        pages: int,
+        journals: Journals | None = None,
+    ) -> None:
         self.served = {name: Served(name, model, ranks) for name, (model, ranks) in models.items()}
-        self.state = ConductorState(self.served)
+        self.state = ConductorState(self.served, journals)
         self.pages = pages
 
     def hear(self, *messages: m.Message) -> dict[str, list[m.Message]]:
@@ -201,14 +207,21 @@ HOST, RANK0 = "speaker.host", "speaker.rank0"
 def desk() -> Callable[..., Desk]:
     """A speaker with two workers, ready; or what else is named."""
 
-    def make(*, pages: int = 40, ready: bool = True, warm: bool = False, plain: bool = False) -> Desk:
+    def make(
+        *,
+        pages: int = 40,
+        ready: bool = True,
+        warm: bool = False,
+        plain: bool = False,
+        journals: Journals | None = None,
+    ) -> Desk:
         model = ColdSpeaker() if warm else Speaker()
         models: dict[str, tuple[Model, Mapping[str, str]]] = {
             "speaker": (model, {"tokenizer": HOST, "lm": RANK0, "codec": RANK0})
         }
         if plain:
             models["plain"] = (Plain(), {"tool": "plain.rank0"})
-        made = Desk(models, pages)
+        made = Desk(models, pages, journals)
         if ready:
             made.ready(HOST)
             made.ready(RANK0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from walkserve import messages as m
 from walkserve.conductor.process import ADDRESS as CONDUCTOR
-from walkserve.conductor.process import conduct, served_models
+from walkserve.conductor.process import conduct, journals_of, served_models
 from walkserve.conductor.state import ConductorState
 from walkserve.config import ModelConfig, usable_cores, worker_threads
 from walkserve.transport.local import LocalCarrier, LocalMailbox, LocalSwitchboard
@@ -38,7 +38,7 @@ class Threads:
         self.carrier = LocalCarrier(CLIENT, board)
         self.workers: list[Worker] = []
         self._conductor = LocalMailbox(CONDUCTOR, board)
-        self._state = ConductorState(served_models([config]))
+        self._state = ConductorState(served_models([config]), journals_of([config]))
         self._hear = hear
         self._broke = broke
         self._is_stopping = False

@@ -17,6 +17,7 @@ COMMANDS = {
     "graph": "walkserve.cli.graph",
     "list-models": "walkserve.cli.list_models",
     "profile": "walkserve.cli.profile",
+    "replay": "walkserve.cli.replay",
     "serve": "walkserve.cli.serve",
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from walkserve.cli.settings import FILE, MODELS, Setting
+from walkserve.cli.settings import FILE, FOLDER, MODELS, Setting
 from walkserve.cli.settle import Settled, Source, check, convert
 from walkserve.spots import Spot, read_spots, shown_kind
 
@@ -89,7 +89,7 @@ class _Reader:
             one = "an entry of " if setting.is_many else ""
             raise spot.wrong(f"{one}{setting.name!r} is {what}, not {shown_kind(spot.value)}")
         value: Any = spot.value
-        if setting.type is FILE:
+        if setting.type in (FILE, FOLDER):
             value = str(self._folder / os.path.expanduser(value))
         return convert(setting, value, spot.where)
 

@@ -98,7 +98,11 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
 
     asked = [AskedModel(model.name, _own(model, settled)) for model in models]
     resolved = resolve_models(
-        asked, placement=value["placement"], profile=value["profile"], **choices(settled)
+        asked,
+        placement=value["placement"],
+        profile=value["profile"],
+        journal=value["journal"],
+        **choices(settled),
     )
     from walkserve.supervisor import serve
 

@@ -19,6 +19,7 @@ PREFIX = "WALKSERVE_"
 MODELS = "models"
 """The one setting that has no flag: names stand on the command line as they are."""
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,13 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         metavar="FILE",
     ),
     Setting("profile", click.BOOL, False, "Note where the time of each request goes; see walkserve profile."),
+    Setting(
+        "journal",
+        FOLDER,
+        None,
+        "A folder for a journal of each request, with what its client sent; see walkserve replay.",
+        metavar="DIR",
+    ),
     Setting("strict", click.BOOL, False, "Do not start next to a plugin that is broken."),
     *MODEL_SETTINGS,
     Setting("log_format", click.Choice(FORMATS), "text", "json writes each line as a JSON object."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from walkserve import messages as m
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.trace import Trace
+from walkserve.journal.recorder import Recorder
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
 
@@ -41,6 +42,7 @@ class Life:
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
         rounds: Of asking whether it hangs; None while none of its streams has been full.
+        journal: Writes down what its plan asks for and is told, up to its end; None where journals are off.
     """
 
     number: int
@@ -50,6 +52,7 @@ class Life:
     request: Request
     holders: set[str]
     trace: Trace | None = None
+    journal: Recorder | None = None
     label: str = ""
     timeout_s: float | None = None
     phase: Phase = Phase.PREPARING

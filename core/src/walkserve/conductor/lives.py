@@ -14,6 +14,7 @@ from walkserve.conductor.served import Served
 from walkserve.conductor.stalls import Stalls
 from walkserve.conductor.trace import Trace
 from walkserve.conductor.walks import Walks
+from walkserve.journal.recorder import Journals
 from walkserve.logs import about
 from walkserve_sdk import Request
 from walkserve_sdk.errors import DeadlineExceeded
@@ -32,16 +33,21 @@ class Lives:
     Args:
         say: Sends a message to an address.
         on_warmed: Told the end of a warm-up request.
+        journals: Where each request's journal is written, if it is.
     """
 
     def __init__(
-        self, say: Callable[[str, m.Message], None], on_warmed: Callable[[Served, End], None]
+        self,
+        say: Callable[[str, m.Message], None],
+        on_warmed: Callable[[Served, End], None],
+        journals: Journals | None = None,
     ) -> None:
         self.due: list[tuple[int, float]] = []
         """Requests with a deadline that were accepted, and in how many seconds that is; whoever has a clock
         takes them from here."""
         self._say = say
         self._on_warmed = on_warmed
+        self._journals = journals
         self._walks = Walks(say)
         self._stalls = Stalls(say, self.fail)
         self._numbers = 0
@@ -74,6 +80,8 @@ class Lives:
             label=message.label,
             timeout_s=message.timeout_s,
         )
+        if self._journals is not None and message.client != NOBODY:
+            life.journal = self._journals.begin(number, message, request, served.pools)
         self._lives[number] = life
         self._by_tag[(message.client, message.tag)] = number
         if message.timeout_s is not None:
@@ -187,7 +195,7 @@ class Lives:
                 case Act.GIVE_BACK:
                     self._give_back(life)
                 case Act.ADMIT:
-                    self._admit(life.served)
+                    self.admit(life.served)
         if life.phase is Phase.CLOSING and not life.holders:
             self._happen(life, Event.RELEASED)
 
@@ -216,6 +224,10 @@ class Lives:
         is_cut, life.request = request is not life.request, request
         life.pages = pages_needed(budget, served.pools)
         life.usage["input_tokens"] = sum(start for start, _ in budget.values())
+        if life.journal is not None:
+            option = served.model.length_option
+            cut = {option: getattr(request.options, option)} if is_cut else {}
+            life.journal.sized(budget, life.pages, cut)
         life.mark("prepared")
         self._close_where_done(life)
         if is_cut:
@@ -236,7 +248,7 @@ class Lives:
             if worker.name in life.served.track_workers and worker.address in life.holders:
                 self._say(worker.address, m.SetOptions(life.number, life.request.options))
 
-    def _admit(self, served: Served) -> None:
+    def admit(self, served: Served) -> None:
         """Give the oldest that wait their caches, all of a request's or none."""
         while served.queue:
             life = served.queue[0]
@@ -252,6 +264,8 @@ class Lives:
             life.served.reserved[part] = life.served.reserved.get(part, 0) + pages
         life.is_reserved = True
         life.mark("admitted")
+        if life.journal is not None:
+            life.journal.admitted()
         self._say(life.client, m.Admitted(life.tag))
 
     def _start(self, life: Life) -> None:
@@ -274,12 +288,18 @@ class Lives:
     def _tell(self, life: Life, what: str, end: End) -> None:
         """A request's one end, said to who asked for it."""
         life.mark(what)
+        if life.journal is not None:
+            life.journal.told(end)
+            life.journal = None
         if life.client == NOBODY:
             self._on_warmed(life.served, end)
         else:
             self._say(life.client, end)
 
     def _close(self, life: Life) -> None:
+        if life.journal is not None:  # nobody was told an end
+            life.journal.cancelled()
+            life.journal = None
         for name, track in life.tracks.items():
             try:
                 track.run.close()

@@ -14,9 +14,11 @@ from walkserve.conductor.deadlines import Deadlines
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.config import ModelConfig, ServerConfig
+from walkserve.journal.entries import Origin
+from walkserve.journal.folder import JournalFolder
 from walkserve.lifecycle import follow_parent
 from walkserve.logs import start_logging
-from walkserve.plugins import load_model
+from walkserve.plugins import find_models, load_model
 from walkserve.transport.base import Mailbox, Unsendable
 from walkserve_sdk import WalkserveError
 
@@ -36,6 +38,17 @@ def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
         )
         for config in models
     }
+
+
+def journals_of(models: Iterable[ModelConfig]) -> JournalFolder | None:
+    """Where journals are written, if they are: one folder for all models of a server."""
+    origins = {}
+    folder = ""
+    for config in models:
+        folder = folder or config.journal
+        claim = find_models(config.plugins).one(config.family)
+        origins[config.name] = Origin(config.family, claim.distribution, claim.version, config.label)
+    return JournalFolder(Path(folder), origins) if folder else None
 
 
 def conduct(state: ConductorState, mailbox: Mailbox) -> None:
@@ -63,7 +76,11 @@ def conduct(state: ConductorState, mailbox: Mailbox) -> None:
 
 
 def _flush(state: ConductorState, mailbox: Mailbox) -> None:
-    """Say what has gathered. What cannot be written down fails its own request, which is more to say."""
+    """Say what has gathered. What cannot be sent fails its own request, which is more to say.
+
+    A journal is written before: it has all that anybody was told.
+    """
+    _write_down(state)
     while state.outbox:
         said = dict(state.outbox)
         state.outbox.clear()
@@ -74,6 +91,12 @@ def _flush(state: ConductorState, mailbox: Mailbox) -> None:
                 log.error("%s", error)
                 for message in error.messages:
                     _fail_unsendable(state, address, message)
+        _write_down(state)
+
+
+def _write_down(state: ConductorState) -> None:
+    if state.journals is not None:
+        state.journals.flush()
 
 
 def _fail_unsendable(state: ConductorState, address: str, message: m.Message) -> None:
@@ -94,7 +117,7 @@ def main(parent: str, config_path: str) -> int:
 
     with SocketMailbox(ADDRESS, Path(config.run_folder), receives=m.ToConductor) as mailbox:
         try:
-            state = ConductorState(served_models(config.models))
+            state = ConductorState(served_models(config.models), journals_of(config.models))
         except WalkserveError as error:
             log.error("%s", error)
             log.debug("where it was raised", exc_info=error)

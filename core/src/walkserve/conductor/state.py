@@ -17,6 +17,7 @@ from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.lives import NOBODY, WORKER_LOST, Lives
 from walkserve.conductor.served import Served
+from walkserve.journal.recorder import Journals
 from walkserve_sdk import Request
 from walkserve_sdk.errors import ModelNotFound, Unavailable
 
@@ -24,12 +25,17 @@ log = logging.getLogger(__name__)
 
 
 class ConductorState:
-    """Every request that lives, and the fleet that serves it."""
+    """Every request that lives, and the fleet that serves it.
 
-    def __init__(self, served: Mapping[str, Served]) -> None:
+    Args:
+        journals: Where each request's journal is written; whoever owns it has it flushed.
+    """
+
+    def __init__(self, served: Mapping[str, Served], journals: Journals | None = None) -> None:
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.fleet = Fleet(served, self._say)
-        self.lives = Lives(self._say, self._warmed_up)
+        self.lives = Lives(self._say, self._warmed_up, journals)
+        self.journals = journals
         self._warm_ups = 0
 
     @property

@@ -35,6 +35,8 @@ class Walks:
 
     def hear_prepared(self, life: Life, message: Walked) -> None:
         """The first Walk is over. Raises Told where it broke."""
+        if life.journal is not None:
+            life.journal.heard(message)
         match message:
             case m.WalkEnded() if message.track == PREPARE:
                 life.prepared = life.heard(message)
@@ -58,6 +60,8 @@ class Walks:
         track = life.tracks[message.track]
         if track.is_finished or message.walk != track.waits_for:
             return  # said twice
+        if life.journal is not None:
+            life.journal.heard(message)
         match message:
             case m.WalkEnded():
                 step = track.run.send(life.heard(message))
@@ -77,6 +81,8 @@ class Walks:
             case Fork(component, branch, to):
                 track.waits_for = track.run.walks
                 home = served.workers[served.ranks[component.name]].address
+                if life.journal is not None:
+                    life.journal.fork_started(name, track.waits_for, step)
                 self._say(home, m.ForkBranch(life.number, name, track.waits_for, component.name, branch, to))
             case Finished():
                 self._finish(life, name, step.reason)
@@ -88,12 +94,16 @@ class Walks:
         home = life.served.address_of(step.graph.name)
         if life.trace is not None:
             life.trace.walk_started(track, walk, step.graph.name, home, inputs)
+        if life.journal is not None:
+            life.journal.walk_started(track, walk, step.graph.name, inputs)
         self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs))
 
     def _finish(self, life: Life, name: str, reason: str | None) -> None:
         """A track has returned: what it wrote has an end, and what it read is read no more."""
         track, served = life.tracks[name], life.served
         track.is_finished, track.reason = True, reason
+        if life.journal is not None:
+            life.journal.track_finished(name, reason)
         spec = served.model.spec
         for stream, writer in spec.writers.items():
             if writer == name:

@@ -1,0 +1,1 @@
+"""A request's journal: its steps and outcomes, described; enough to replay its tracks."""
