@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
+from walkserve.engine.broken import raise_if_broken
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
 from walkserve.graph.plan import Plan
 from walkserve.logs import about
@@ -90,7 +91,7 @@ class WorkerState:
 
     # --- hearing ----------------------------------------------------------------------------------
 
-    def hear(self, message: m.ToWorker) -> None:
+    def hear(self, message: m.ToWorker | m.Unreadable) -> None:
         """One message. What it breaks is its request's, never the worker's."""
         match message:
             case m.OpenRequest():
@@ -105,6 +106,8 @@ class WorkerState:
                 self.lending.carrier.free(message.keys)
             case m.Report():
                 self._say(message.client, self.tally.report(self.rank, self.address))
+            case m.Unreadable():
+                self._could_not_read(message)
             case _:
                 self._hear_for_request(message)
 
@@ -138,6 +141,12 @@ class WorkerState:
                 self.streams.taken(live, message.stream, message.taken)
             case _:
                 assert_never(message)
+
+    def _could_not_read(self, message: m.Unreadable) -> None:
+        """It is missed by the request that it was about, whether that is open here or was to be opened."""
+        live = self._lives.get(message.number)
+        if message.number > self._opened or (live is not None and not live.is_closed):
+            self._say(self.conductor, m.WalkBroke(message.number, "", 0, message.fault))
 
     def _open(self, message: m.OpenRequest) -> None:
         self._opened = message.number
@@ -318,8 +327,13 @@ class WorkerState:
             except Exception as error:  # whatever it is, it is this request's
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
 
-    def broke(self, call: Call, error: Exception) -> None:
-        """A row's component raised, also when it was run alone: its Walk fails."""
+    def broke(self, call: Call, error: BaseException) -> None:
+        """A row's component raised, also when it was run alone: its Walk fails.
+
+        Raises:
+            DeviceBroke: It is not the row's fault, and no other row could be run.
+        """
+        raise_if_broken(error)
         if self._has_landed(call):
             self._free_branch(call)
             if not call.run.is_closed and not call.frame.is_dropped:
@@ -401,7 +415,8 @@ class WorkerState:
             return next((live for live in lives if (live.opened.client, live.opened.tag) == (to, tag)), None)
         return self._lives.get(getattr(message, "number", -1))
 
-    def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
+    def _broke(self, live: Live, track: str, walk: int, error: BaseException, place: str) -> None:
+        raise_if_broken(error)  # of an earlier batch: a device may say it when its result is first looked at
         if not (isinstance(error, WalkserveError) and error.status < 500):  # those are told to the client
             log.error("%s: %s", place, error, exc_info=error, extra=about(live.opened.label))
         run = live.runs.pop((track, walk), None)
