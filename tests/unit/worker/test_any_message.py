@@ -83,3 +83,38 @@ def test_any_messages_never_end_the_loop_and_leave_it_of_use(
     ended = [one for _, one in post.said if isinstance(one, m.WalkEnded) and one.number == GOOD]
     assert [one.turns for one in ended] == [3]
     assert (CONDUCTOR, m.RequestClosed(GOOD, RANK0, worker.address)) in post.said
+
+
+def test_a_message_that_could_not_be_read_fails_the_request_it_was_about(bench: Callable[..., Any]) -> None:
+    worker = bench(RANK0)
+    worker.open(3)
+    fault = m.Unreadable("StartWalk").fault
+    lost = m.Unreadable("StartWalk", 3)
+    assert worker.hear(lost) == {CONDUCTOR: [m.WalkBroke(3, "", 0, fault)]}
+    worker.hear(m.CloseRequest(3))
+    assert worker.hear(lost) == {}  # it has ended
+
+
+def test_a_request_that_could_not_even_be_opened_fails_as_well(bench: Callable[..., Any]) -> None:
+    worker = bench(RANK0)
+    fault = m.Unreadable("OpenRequest").fault
+    assert worker.hear(m.Unreadable("OpenRequest", 3)) == {CONDUCTOR: [m.WalkBroke(3, "", 0, fault)]}
+    assert worker.hear(m.CloseRequest(3)) == {CONDUCTOR: [m.RequestClosed(3, RANK0, worker.address)]}
+
+
+@pytest.mark.parametrize("value", [[None], [b"a"], [[1]], [1, m.Blob(b"a")], {"a": 1}])
+def test_a_value_that_no_message_can_hold_fails_its_own_row_before_it_is_sent(
+    bench: Callable[..., Any], value: Any
+) -> None:
+    worker = bench(RANK0)
+    worker.carrier.put = lambda value: value.no_tensor
+    worker.answers["next"] = lambda row: RowResult({"n": value if row.values["n"] == 10 else 1})
+    for number, n in enumerate((0, 10)):
+        worker.open(number)
+        worker.hear(m.StartWalk(number, "saying", 0, "say", {"n": n, "most": 1}))
+    said = worker.step()
+    assert [(one.tags, one.items) for one in said[CLIENT]] == [([100], [1])]
+    assert sorted((type(one).__name__, one.number) for one in said[CONDUCTOR]) == [
+        ("WalkBroke", 1),
+        ("WalkEnded", 0),
+    ]
