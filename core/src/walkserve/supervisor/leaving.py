@@ -81,7 +81,10 @@ class Leaving:
         server.drain()
         # what the workers said last may still be on its way
         await asyncio.wait((serving,), timeout=FINISH_S)
-        self._caller.conductor_died("the server stops")  # a request that no conductor has heard of fails
+        unanswered = self._caller.open_calls  # that no conductor has heard of, or one that hears nothing more
+        self._caller.conductor_died("the server stops")
+        if unanswered:  # now they are to be told
+            await asyncio.wait((serving,), timeout=FINISH_S)
         if not serving.done() and not self._hurry.is_set() and time.monotonic() < self._drain_until:
             say("waiting for clients that still read their answers; once more to stop at once")
         hurrying = asyncio.create_task(self._hurry.wait())
