@@ -36,9 +36,7 @@ def served_to_its_end(desk: Any, said: dict[str, list[m.Message]]) -> list[m.Mes
             case m.StartWalk():
                 values = {"ids": [1, 2], "length": 2} if one.graph == "encode" else {}
                 post(
-                    desk.hear(
-                        m.WalkEnded(one.number, one.track, one.walk, "stop", 1, 0, values, {}, {}, {})
-                    )
+                    desk.hear(m.WalkEnded(one.number, one.track, one.walk, "stop", 1, 0, values, {}, {}, {}))
                 )
             case m.ForkBranch():
                 post(desk.hear(m.BranchForked(one.number, one.track, one.walk)))

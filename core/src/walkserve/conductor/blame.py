@@ -14,7 +14,7 @@ from walkserve_sdk.tracks import Finished, Step, TrackRun
 log = logging.getLogger(__name__)
 
 
-_BLAMED = (Exception, SystemExit, KeyboardInterrupt)
+BLAMED = (Exception, SystemExit, KeyboardInterrupt)
 """Also what would end the process: signals are left to the server, so it is a plan that has raised it."""
 
 
@@ -46,7 +46,7 @@ class Blamed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, _BLAMED):
+        if not isinstance(error, BLAMED):
             return False
         if not isinstance(error, Told | WalkserveError):
             log.error("%s raised", self._place, exc_info=error, extra=about(self._label))

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-_SPARED = ("out of memory", "ALLOC_FAILED", "NOT_SUPPORTED", "INVALID_VALUE", "invalid argument", "invalid config")
+_SPARED = (
+    "out of memory",
+    "ALLOC_FAILED",
+    "NOT_SUPPORTED",
+    "INVALID_VALUE",
+    "invalid argument",
+    "invalid config",
+)
 """Of what CUDA and its libraries say: the call was refused, and the device goes on."""
 
 
@@ -28,7 +35,7 @@ def raise_if_broken(error: BaseException) -> None:
 
 
 def is_of_a_broken_device(error: BaseException) -> bool:
-    """By the kind's name and by its words: older kernels raise a plain RuntimeError, and no torch is needed."""
+    """By its kind's name, so that no torch is needed, and its words: some libraries raise a RuntimeError."""
     if not isinstance(error, RuntimeError):
         return False
     said = str(error)

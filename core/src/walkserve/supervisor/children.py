@@ -163,7 +163,11 @@ class Children:
         """An incarnation that was killed could not take its socket and its shared memory with it."""
         self._mailbox.forget(address)
         folder = Path(self._config.run_folder)
-        for path in (folder / address, pulse_path(folder, address), *folder.glob(f"{glob.escape(address)}.*.arena")):
+        for path in (
+            folder / address,
+            pulse_path(folder, address),
+            *folder.glob(f"{glob.escape(address)}.*.arena"),
+        ):
             path.unlink(missing_ok=True)
 
     # --- ending --------------------------------------------------------------------------------------

@@ -1,14 +1,13 @@
 """A process's pulse: when its loop last came round, in eight bytes that its supervisor reads.
 
-A file in the run folder, mapped by who writes and by who reads. Neither can block the other, and it tells of a
-process that hangs, or is stopped, as well as of one that works.
+A file in the run folder, mapped by who writes and by who reads. Neither can block the other, and it tells of
+a process that hangs, or is stopped, as well as of one that works.
 """
 
 from __future__ import annotations
 
 import mmap
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from types import TracebackType
@@ -63,11 +62,11 @@ class PulseReader:
     def read(self) -> int:
         """CLOCK_MONOTONIC of its last beat, in ns; 0 while there has been none."""
         if self._map is None:
-            with suppress(FileNotFoundError, ValueError):  # ValueError: it is being made, and still empty
+            try:
                 with self._path.open("rb") as file:
                     self._map = mmap.mmap(file.fileno(), SIZE_BYTES, prot=mmap.PROT_READ)
-        if self._map is None:
-            return 0
+            except (FileNotFoundError, ValueError):  # ValueError: it is being made, and still empty
+                return 0
         return int.from_bytes(self._map[:SIZE_BYTES], sys.byteorder)
 
     def close(self) -> None:

@@ -40,7 +40,9 @@ def main(parent: str, config_path: str, name: str, address: str) -> int:
         try:
             worker.run()
         except DeviceBroke as error:
-            logging.getLogger(__name__).critical("the device broke, and is given up: %s", error, exc_info=error)
+            logging.getLogger(__name__).critical(
+                "the device broke, and is given up: %s", error, exc_info=error
+            )
             os._exit(DEVICE_BROKE)  # at once: to free what is on a broken device may take for ever
     return 0 if worker.loop is not None else 1
 
