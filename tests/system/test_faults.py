@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +20,8 @@ import httpx
 import msgspec
 import pytest
 from tests.system.conftest import GOLDEN, RunningServer
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 ASK = {"input": "call 5 5 1", "voice": "tara", "temperature": 0}
 LONG = ASK | {"model": "orpheus", "max_tokens": 6000}  # of the golden checkpoint: it goes on to the end
@@ -90,16 +93,20 @@ def _told(server: RunningServer) -> list[str]:
 class Asking(threading.Thread):
     """One request, asked in the background: its status and body, or what went wrong on the way."""
 
-    def __init__(self, server: RunningServer, **fields: object) -> None:
+    def __init__(
+        self, server: RunningServer, path: str = "/v1/audio/speech", accept: str = "*/*", **fields: object
+    ) -> None:
         super().__init__()
-        self.url, self.fields = f"{server.url}/v1/audio/speech", fields
+        self.url, self.accept, self.fields = server.url + path, accept, fields
         self.status: int | str = ""
         self.body = b""
         self.start()
 
     def run(self) -> None:
         try:
-            with httpx.stream("POST", self.url, json=self.fields, timeout=90) as answer:
+            with httpx.stream(
+                "POST", self.url, json=self.fields, headers={"accept": self.accept}, timeout=90
+            ) as answer:
                 self.status = answer.status_code
                 for piece in answer.iter_raw():
                     self.body += piece
@@ -110,6 +117,24 @@ class Asking(threading.Thread):
     def code(self) -> str:
         self.join(60)
         return msgspec.json.decode(self.body)["error"]["code"]
+
+
+class Speaking(threading.Thread):
+    """One request on a WebSocket, in the background: the events it was told."""
+
+    def __init__(self, server: RunningServer, **fields: object) -> None:
+        super().__init__()
+        self.url, self.fields = f"ws{server.url.removeprefix('http')}/v1/stream", fields
+        self.events: list[dict] = []
+        self.start()
+
+    def run(self) -> None:
+        with suppress(ConnectionClosed), connect(self.url) as socket:
+            socket.send(msgspec.json.encode({"type": "generate", "id": "a"} | self.fields).decode())
+            while not self.events or self.events[-1]["type"] not in ("error", "done"):
+                frame = socket.recv(60)
+                if isinstance(frame, str):
+                    self.events.append(msgspec.json.decode(frame))
 
 
 def _is_running(state: dict) -> bool:
@@ -147,8 +172,8 @@ def test_a_signal_while_loading_ends_everything_without_waiting_for_who_loads(st
     assert not any(_runs(pid) for pid in children)
 
 
-def test_a_client_that_never_reads_holds_up_the_end_only_until_the_deadline(start_hasty):
-    server = start_hasty(*SERVE_LONG, constants={"leaving.DRAIN_S": 0.5}).wait_until_ready()
+def test_a_client_that_never_reads_holds_up_the_end_only_until_the_deadline(start_server):
+    server = start_server(*SERVE_LONG, "--drain-timeout", "0.5").wait_until_ready()
     body = msgspec.json.encode(LONG | {"stream": True})
     head = (
         "POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -162,6 +187,140 @@ def test_a_client_that_never_reads_holds_up_the_end_only_until_the_deadline(star
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
     assert "did not leave" not in server.printed and "Traceback" not in server.printed
+
+
+def test_what_still_runs_at_the_deadline_is_failed_and_the_server_ends(start_server):
+    server = start_server(*SERVE_LONG, "--drain-timeout", "0.5").wait_until_ready()
+    whole, streamed = Asking(server, **LONG), Asking(server, **LONG, stream=True)
+    server.wait_for(lambda state: state["models"][0]["running"] == 2)
+    _wait_until(lambda: streamed.body)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+    assert (whole.code, whole.status) == ("unavailable", 503)
+    streamed.join()
+    assert streamed.status == "200, then cut"
+    assert "did not leave" not in server.printed and "Traceback" not in server.printed
+
+
+def test_a_second_signal_does_not_wait_for_the_deadline(start_server):
+    server = start_server(*SERVE_LONG, "--drain-timeout", "600").wait_until_ready()
+    whole = Asking(server, **LONG)
+    server.wait_for(_is_running)
+    server.process.send_signal(signal.SIGTERM)
+    _wait_until(lambda: "draining" in server.printed)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+    assert (whole.code, whole.status) == ("unavailable", 503)
+
+
+@pytest.mark.parametrize("who", ["worker", "conductor"])
+def test_who_is_stuck_holds_up_the_end_only_until_the_deadline(start_server, who):
+    server = start_server(*SERVE_LONG, "--drain-timeout", "0.5", "--stuck-after", "0").wait_until_ready()
+    children = _children(server)
+    whole = Asking(server, **LONG)
+    state = server.wait_for(_is_running)
+    pid = _worker(state, "orpheus.rank0")["pid"] if who == "worker" else state["conductor_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+    whole.join()
+    assert whole.status == 503
+    assert not any(_runs(pid) for pid in children)
+
+
+def test_a_signal_while_a_worker_is_started_again_ends_everything(start_hasty):
+    constants = {"children.RESTART_S": (3.0,)}
+    server = start_hasty(*SERVE_LONG, constants=constants).wait_until_ready()
+    children = _children(server)
+    os.kill(_worker(server.state(), "orpheus.rank0")["pid"], signal.SIGKILL)
+    _wait_until(lambda: not server.is_ready())
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+    assert time.monotonic() - began < 3 + 5
+    assert not any(_runs(pid) for pid in children)
+
+
+# --- somebody is stuck ---------------------------------------------------------------------------------
+
+
+def test_a_worker_that_does_not_move_is_killed_and_started_again(start_server):
+    server = start_server(*SERVE_LONG, "--stuck-after", "3").wait_until_ready()
+    whole, streamed = Asking(server, **LONG), Asking(server, **LONG, stream=True)
+    state = server.wait_for(lambda state: state["models"][0]["running"] == 2)
+    _wait_until(lambda: streamed.body)
+    os.kill(_worker(state, "orpheus.rank0")["pid"], signal.SIGSTOP)
+    assert (whole.code, whole.status) == ("worker_lost", 503)
+    streamed.join()
+    assert streamed.status == "200, then cut"
+    assert not server.is_ready()
+    server.wait_until_ready()
+    assert "orpheus.rank0 was stuck for 3 s and was killed" in server.printed
+    answer = httpx.post(f"{server.url}/v1/audio/speech", json=LONG | {"max_tokens": 70}, timeout=60)
+    assert answer.status_code == 200
+    assert _told(server) == []
+    assert server.stop() == 0
+
+
+def test_a_conductor_that_does_not_move_ends_the_server_with_one_line(start_server):
+    server = start_server(*SERVE_LONG, "--stuck-after", "3").wait_until_ready()
+    children = _children(server)
+    whole = Asking(server, **LONG)
+    state = server.wait_for(_is_running)
+    os.kill(state["conductor_pid"], signal.SIGSTOP)
+    assert server.process.wait(30) == 1
+    assert (whole.code, whole.status) == ("conductor_lost", 503)
+    assert _told(server) == ["walkserve: the conductor was stuck for 3 s and was killed; the server stops"]
+    assert not any(_runs(pid) for pid in children)
+
+
+def test_a_server_that_was_stopped_as_a_whole_takes_nobody_for_stuck(start_server):
+    server = start_server(*SERVE_LONG, "--stuck-after", "2").wait_until_ready()
+    everybody = [server.process.pid, *_children(server)]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3)
+    for pid in everybody:
+        os.kill(pid, signal.SIGCONT)
+    answer = httpx.post(f"{server.url}/v1/audio/speech", json=LONG | {"max_tokens": 70}, timeout=60)
+    assert answer.status_code == 200
+    assert server.stop() == 0
+    assert "stuck" not in server.printed
+
+
+# --- everything is killed ------------------------------------------------------------------------------
+
+
+def test_after_a_kill_of_everything_the_next_start_leaves_nothing_behind(start_server, tmp_path, monkeypatch):
+    temporary, shared = tmp_path / "temporary", Path("/dev/shm")
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    server = start_server(*SERVE_LONG).wait_until_ready()
+    port = urlsplit(server.url).port
+    streamed = Asking(server, **LONG, stream=True)
+    _wait_until(lambda: streamed.body)
+    with socket.create_connection(("127.0.0.1", port)) as uploading:
+        uploading.sendall(
+            b"POST /v1/generate HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+            b"content-length: 30000000\r\n\r\n--b\r\n"
+            b"content-disposition: form-data; name=audio; filename=a.wav\r\n\r\n" + b"x" * 5_000_000
+        )
+        for pid in [server.process.pid, *_children(server)]:
+            os.kill(pid, signal.SIGKILL)
+        server.process.wait()
+    streamed.join()
+    assert streamed.status == "200, then cut"
+    (left,) = shared.glob(f"walkserve-{server.process.pid}-*")  # sockets, pulses and shared memory
+
+    again = start_server(*SERVE_LONG[:1], "--port", str(port)).wait_until_ready()
+    assert not left.exists()
+    answer = httpx.post(f"{again.url}/v1/audio/speech", json=LONG | {"max_tokens": 70}, timeout=60)
+    assert answer.status_code == 200
+    assert again.stop() == 0
+    left_of_torch = [path for path in temporary.iterdir() if path.name.startswith("torchinductor_")]
+    assert list(temporary.iterdir()) == left_of_torch  # a user's only one, made by its import, and empty
+    assert not any(path for folder in left_of_torch for path in folder.iterdir())
+    assert not list(shared.glob(f"walkserve-{again.process.pid}-*"))
 
 
 # --- the conductor is killed ---------------------------------------------------------------------------
@@ -195,6 +354,40 @@ def test_a_worker_that_never_starts_ends_a_server_that_has_served_nothing(start_
     (told,) = _told(server)
     assert "orpheus.rank0 cannot start" in told
     assert "Traceback" not in server.printed
+
+
+def test_every_kind_of_answer_says_that_its_worker_was_lost(start_server):
+    server = start_server(*SERVE_LONG, "--cache-tokens", "60000").wait_until_ready()  # room for all
+    asked = {"model": "orpheus", "text": "call 5 5 1", "options": {"temperature": 0, "max_tokens": 6000}}
+    whole = Asking(server, **LONG)
+    raw = Asking(server, **LONG, stream=True)
+    spoken = Asking(server, **LONG, stream=True, stream_format="sse")
+    lines = Asking(server, "/v1/generate", "application/x-ndjson", **asked)
+    events = Asking(server, "/v1/generate", "text/event-stream", **asked)
+    wav = Asking(server, "/v1/generate", "audio/wav", **asked)
+    said = Speaking(server, **asked)
+    streams = [raw, spoken, lines, events]
+    state = server.wait_for(lambda state: state["models"][0]["running"] == 7)
+    _wait_until(lambda: all(each.body for each in streams) and len(said.events) > 1)
+
+    killed = time.monotonic()
+    os.kill(_worker(state, "orpheus.rank0")["pid"], signal.SIGKILL)
+    assert (whole.code, whole.status) == ("worker_lost", 503)
+    assert time.monotonic() - killed < 5  # on a busy machine; benchmarks/restart.py measures it
+    assert not server.is_ready()
+    assert (wav.code, wav.status) == ("worker_lost", 503)
+    for each in (*streams, said):
+        each.join(60)
+    assert raw.status == "200, then cut"
+    for each in (spoken, events):
+        assert each.status == 200
+        last = msgspec.json.decode(each.body.rpartition(b"data: ")[2])
+        assert last["error"]["code"] == "worker_lost"
+    last = msgspec.json.decode(lines.body.strip().split(b"\n")[-1])
+    assert (lines.status, last["type"], last["error"]["code"]) == (200, "error", "worker_lost")
+    assert (said.events[-1]["type"], said.events[-1]["error"]["code"]) == ("error", "worker_lost")
+    server.wait_until_ready()
+    assert server.stop() == 0
 
 
 def test_one_models_worker_costs_the_other_model_nothing(start_hasty, tmp_path):

@@ -419,7 +419,7 @@ def test_a_component_that_leaves_does_not_leave_its_caller_waiting(own, monkeypa
     [
         (LoadError("no such weights"), "cannot start: no such weights"),
         (KeyError("oops"), "cannot start: KeyError: 'oops'"),
-        (SystemExit(3), "died of SystemExit: 3"),
+        (SystemExit(3), "cannot start: SystemExit: 3"),
     ],
 )
 def test_an_engine_that_cannot_load_says_why_and_leaves_no_thread(own, monkeypatch, error, told):

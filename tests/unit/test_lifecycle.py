@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
+import msgspec
 import pytest
 
 from walkserve import messages as m
-from walkserve.conductor.process import conduct
+from walkserve.conductor.process import IDLE_S, conduct
 from walkserve.conductor.state import ConductorState
+from walkserve.config import ModelConfig, ServerConfig
+from walkserve.lifecycle import DEVICE_BROKE
 from walkserve.transport.base import Unsendable
 
 CHILD = """
@@ -154,7 +157,7 @@ class Due(Desk):
 
     def hear(self, message: m.ToConductor) -> None:
         if isinstance(message, m.Loading):
-            self.lives.due += [(3, 0.0), (4, 60.0)]
+            self.lives.due += [(3, 0.0), (4, 0.9)]
             life: Any = SimpleNamespace(phase=None)
             self.lives._lives = {3: life, 4: life}
         else:
@@ -169,7 +172,7 @@ def test_the_loop_waits_for_the_next_deadline_and_no_longer():
     state, post = Due(), Watched([GO], [HALT])
     conduct(state, post)
     first, second = post.waits
-    assert first is None and second is not None and 50 < second <= 60
+    assert first == IDLE_S and second is not None and 0 < second <= 0.9
     assert [message.tag for _, message in post.did if isinstance(message, m.RequestFailed)] == [3, 99]
 
 
@@ -177,3 +180,48 @@ def test_nothing_waits_any_more_for_a_worker_that_is_lost():
     post = Post([m.WorkerLost("rank0", "rank0.0", "ended")], [HALT])
     conduct(Desk(), post)
     assert ("forget", "rank0.0") in post.did
+
+
+def test_a_message_that_could_not_be_read_fails_the_request_it_was_about_and_no_other():
+    state, post = Desk(), Post([m.Unreadable("WalkEnded", 3), m.Unreadable("Submit", tags=(4,))], [HALT])
+    conduct(state, post)
+    assert [failed for failed in state.failed if failed[0] >= 0] == [(3, "unreadable")]
+
+
+def test_a_conductor_comes_round_also_when_nothing_happens():
+    beats: list[str] = []
+    post = Watched([], [], [HALT])
+    conduct(Desk(), post, lambda: beats.append("beat"))
+    assert beats == ["beat"] * 3
+    assert post.waits == [IDLE_S] * 3
+
+
+BROKEN_WORKER = """
+import sys
+from walkserve.engine.broken import DeviceBroke
+from walkserve.worker.assemble import Worker
+from walkserve.worker.process import main
+
+def run(self):
+    try:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    except RuntimeError as error:
+        raise DeviceBroke(str(error)) from error
+
+Worker.run = run
+sys.exit(main(*sys.argv[1:]))
+"""
+
+
+def test_a_worker_whose_device_is_broken_says_so_and_leaves_at_once(tmp_path):
+    model = ModelConfig("toy", "orpheus", "toy", {}, {"lm": "toy.rank0"})
+    config = tmp_path / "config.json"
+    config.write_bytes(msgspec.json.encode(ServerConfig((model,), str(tmp_path))))
+    arguments = (str(os.getpid()), str(config), "toy.rank0", "toy.rank0.0")
+    ended = subprocess.run(
+        [sys.executable, "-c", BROKEN_WORKER, *arguments], capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == DEVICE_BROKE
+    assert "toy.rank0 walkserve.worker.process CRITICAL the device broke, and is given up: CUDA error" in (
+        ended.stderr
+    )

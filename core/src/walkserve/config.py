@@ -10,6 +10,8 @@ from msgspec import Struct
 from walkserve_sdk import Checkpoint
 
 CACHE_TOKENS = 32_768
+DRAIN_TIMEOUT_S = 30.0
+STUCK_AFTER_S = 60.0
 
 
 class ModelConfig(Struct, frozen=True):
@@ -71,6 +73,8 @@ class ServerConfig(Struct, frozen=True):
     Args:
         run_folder: Sockets and shared memory of this server.
         threads: CPU threads of each worker.
+        drain_timeout_s: How long requests have to finish once the server was told to stop.
+        stuck_after_s: A process that has not moved for so long is killed; 0 for never.
     """
 
     models: tuple[ModelConfig, ...]
@@ -78,6 +82,8 @@ class ServerConfig(Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "text"
     threads: int = 1
+    drain_timeout_s: float = DRAIN_TIMEOUT_S
+    stuck_after_s: float = STUCK_AFTER_S
 
 
 def rank_number(worker: str) -> int | None:

@@ -8,6 +8,8 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+DEVICE_BROKE = 3
+"""The exit code of a worker whose device is broken."""
 
 
 def follow_parent(parent: int) -> None:

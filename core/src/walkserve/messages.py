@@ -87,6 +87,25 @@ class Message(Struct, frozen=True, tag=True):
     """Anything one process says to another."""
 
 
+class Unreadable(Message, frozen=True):
+    """Never sent: what a mailbox gives in place of a message that it cannot read.
+
+    Args:
+        kind: What it said it was; "unknown" if it said nothing.
+        number: Of the request it was about; -1 if it said none.
+        tags: Its clients' tags of the requests it was about.
+    """
+
+    kind: str
+    number: int = -1
+    tags: tuple[int, ...] = ()
+
+    @property
+    def fault(self) -> Fault:
+        """For the clients of these requests."""
+        return Fault(f"a {self.kind} of this request could not be read", code="unreadable")
+
+
 class Fault(Struct, frozen=True):
     """An error on its way to a client: no traceback, no path."""
 

@@ -70,6 +70,8 @@ class Speaker(Model):
         text, most = request.one("text"), request.options.max_tokens
         if text == "trip at once":
             raise ZeroDivisionError
+        if text == "leave":
+            raise SystemExit(0)
         if text == "careful":
             try:
                 yield self.write(ids=prepared["ids"], max_tokens=most)
@@ -83,6 +85,8 @@ class Speaker(Model):
         finally:
             if text == "cling":
                 raise ZeroDivisionError
+            if text == "leave when cancelled":
+                raise SystemExit(0)
         if text == "trip later":
             raise ZeroDivisionError
         if text == "ask for nonsense":

@@ -558,6 +558,17 @@ def test_a_plan_that_raises_fails_its_request_and_no_other(desk: Callable[..., D
     assert it.reserved == {} and it.state.open_requests == 0
 
 
+def test_a_plan_that_would_end_the_process_ends_its_request_only(desk: Callable[..., Desk]) -> None:
+    it = desk(pages=40)
+    it.submit(6, "leave")
+    ((_, failed),) = only(it.hear(encoded(0)), m.RequestFailed)
+    assert failed.fault.code == "plan_failed" and "SystemExit" in failed.fault.message
+    it.submit(7, "leave when cancelled")
+    it.hear(encoded(1), m.Cancel(CLIENT, 7))
+    it.hear(*closed(0), *closed(1))
+    assert it.reserved == {} and it.state.open_requests == 0
+
+
 def test_an_input_that_no_message_can_hold_fails_the_request(desk: Callable[..., Desk]) -> None:
     it = desk()
     it.submit(7, "ask for nonsense", max_tokens=4)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from walkserve import messages as m
+from walkserve.engine.broken import DeviceBroke
 from walkserve.engine.rows import Row, RowResult
-from walkserve.worker.loop import WorkerLoop
+from walkserve.worker.loop import IDLE_S, WorkerLoop
 
 RANK0 = "pipe.rank0"
 CLIENT = "http"
@@ -30,7 +31,7 @@ class Post:
     def receive(self, timeout_s: float | None = None) -> list[m.Message]:
         if self.frames:
             return self.frames.pop(0)
-        if timeout_s is None:
+        if timeout_s != 0:
             raise Blocked
         return []
 
@@ -233,3 +234,136 @@ def test_a_failure_is_said_before_it_waits(bench: Bench, is_late: bool) -> None:
     with pytest.raises(Blocked):
         loop(bench, device, post).run()
     assert [type(message) for _, message in post.sent] == [m.WalkBroke]
+
+
+# --- what a component may raise, and what ends the worker ------------------------------------------------
+
+
+class Raising(Device):
+    """An engine whose component raises what a test wants, for some of its rows."""
+
+    def __init__(self, error: BaseException, *guilty: int, is_late: bool = False) -> None:
+        super().__init__()
+        self.error, self.broken, self.is_late = error, set(guilty), is_late
+
+    def check(self, values: list[int]) -> None:
+        if self.broken & set(values):
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), KeyboardInterrupt(), MemoryError(), RecursionError(), GeneratorExit()]
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_whatever_a_component_raises_fails_its_own_row_and_the_worker_goes_on(
+    bench: Bench, error: BaseException, is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    device, post = Raising(error, 10, is_late=is_late), Post()
+    worker = loop(bench, device, post)
+    worker.turn([message for number in range(3) for message in start(number, 10 * number, 1)])
+    for _ in range(3):
+        worker.turn([])
+    assert items(post) == {100: [1], 102: [21]}
+    (broke,) = [message for _, message in post.sent if isinstance(message, m.WalkBroke)]
+    assert broke.number == 1
+    assert type(error).__name__ in broke.fault.message
+    assert type(error).__name__ in caplog.text
+
+
+def device_errors() -> list[BaseException]:
+    import torch
+
+    return [
+        torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasSgemm"),
+    ]
+
+
+def errors_of_one_batch() -> list[BaseException]:
+    import torch
+
+    return [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        torch.AcceleratorError("CUDA error: out of memory"),
+        torch.AcceleratorError("CUDA error: invalid configuration argument"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasLt"),
+        RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+        ValueError("CUDA error: said by somebody else"),
+    ]
+
+
+@pytest.mark.parametrize("error", device_errors())
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("values", [[0], [0, 10]])
+def test_a_broken_device_ends_the_worker_and_nothing_is_tried_again(
+    bench: Bench, error: BaseException, is_late: bool, values: list[int]
+) -> None:
+    device = Raising(error, 0, is_late=is_late)
+    heard = [message for number, n in enumerate(values) for message in start(number, n, 1)]
+    post = Post(heard, [], [])
+    with pytest.raises(DeviceBroke) as broke:
+        loop(bench, device, post).run()
+    assert broke.value.__cause__ is error
+    assert str(broke.value) == str(error).partition("\n")[0]
+    assert [one for one in device.log if one.startswith("submit")] == [f"submit {values}"]
+    assert post.sent == []  # its requests are failed by whoever misses it
+
+
+@pytest.mark.parametrize("error", device_errors())
+def test_a_device_may_say_that_it_is_broken_only_when_its_result_is_looked_at(
+    bench: Bench, error: BaseException
+) -> None:
+    def look(value: Any) -> Any:
+        raise error
+
+    post = Post(start(0, 0, 1), [], [])
+    worker = loop(bench, Device(), post)
+    worker.state.lending.send = look  # type: ignore[method-assign]
+    with pytest.raises(DeviceBroke):
+        worker.run()
+
+
+@pytest.mark.parametrize("error", errors_of_one_batch())
+def test_what_a_device_survives_is_tried_again_row_by_row(bench: Bench, error: BaseException) -> None:
+    device, post = Raising(error, 10), Post()
+    worker = loop(bench, device, post)
+    worker.turn([message for number in range(2) for message in start(number, 10 * number, 1)])
+    for _ in range(3):
+        worker.turn([])
+    assert items(post) == {100: [1]}
+    assert [message.number for _, message in post.sent if isinstance(message, m.WalkBroke)] == [1]
+
+
+# --- its pulse -------------------------------------------------------------------------------------------
+
+
+def test_it_beats_every_time_it_comes_round_also_between_rows_that_are_run_alone(bench: Bench) -> None:
+    device = Raising(ValueError("no"), 0)
+    heard = [message for number in range(3) for message in start(number, 10 * number, 1)]
+    post = Post(heard, [])
+    worker = loop(bench, device, post)
+
+    def beat() -> None:
+        device.log.append("beat")
+
+    worker.beat = beat
+    with pytest.raises(Blocked):
+        worker.run()
+    assert device.log == [
+        "beat", "submit [0, 10, 20]",
+        "beat", "submit [0]", "beat", "submit [10]", "finish [10]", "beat", "submit [20]", "finish [20]",
+        "beat", "beat",
+    ]  # fmt: skip
+
+
+def test_it_comes_round_also_when_nothing_happens(bench: Bench) -> None:
+    waited: list[float | None] = []
+
+    class Quiet(Post):
+        def receive(self, timeout_s: float | None = None) -> list[m.Message]:
+            waited.append(timeout_s)
+            return [m.StopWorker()] if len(waited) == 3 else []
+
+    loop(bench, Device(), Quiet()).run()
+    assert waited == [IDLE_S] * 3

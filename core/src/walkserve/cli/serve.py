@@ -113,6 +113,8 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
         http=http,
         log_level=value["log_level"],
         log_format=value["log_format"],
+        drain_timeout_s=value["drain_timeout"],
+        stuck_after_s=value["stuck_after"],
     )
 
 

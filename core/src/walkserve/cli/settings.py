@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from walkserve.config import CACHE_TOKENS
+from walkserve.config import CACHE_TOKENS, DRAIN_TIMEOUT_S, STUCK_AFTER_S
 from walkserve.http.settings import HttpSettings
 from walkserve.logs import FORMATS, LEVELS
 
@@ -248,6 +248,20 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         click.FloatRange(min=0, min_open=True),
         _HTTP.receive_timeout_s,
         "Seconds that a client may take to send its headers, and each MiB of its body.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        "drain_timeout",
+        click.FloatRange(min=0),
+        DRAIN_TIMEOUT_S,
+        "Seconds that running requests have to finish when the server is told to stop.",
+        metavar="SECONDS",
+    ),
+    Setting(
+        "stuck_after",
+        click.FloatRange(min=0),
+        STUCK_AFTER_S,
+        "Seconds after which a process that does not move is killed and started again; 0 for never.",
         metavar="SECONDS",
     ),
     Setting(

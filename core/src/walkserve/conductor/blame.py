@@ -14,6 +14,10 @@ from walkserve_sdk.tracks import Finished, Step, TrackRun
 log = logging.getLogger(__name__)
 
 
+BLAMED = (Exception, SystemExit, KeyboardInterrupt)
+"""Also what would end the process: signals are left to the server, so it is a plan that has raised it."""
+
+
 class Told(Exception):
     """A fault that is to reach the client as it is."""
 
@@ -42,7 +46,7 @@ class Blamed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, BLAMED):
             return False
         if not isinstance(error, Told | WalkserveError):
             log.error("%s raised", self._place, exc_info=error, extra=about(self._label))
@@ -50,7 +54,7 @@ class Blamed:
         return True
 
 
-def fault_of(error: Exception, place: str) -> Fault:
+def fault_of(error: BaseException, place: str) -> Fault:
     """Expected errors in their own words; of others the kind, the log has the rest."""
     match error:
         case Told():

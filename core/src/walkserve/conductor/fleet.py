@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 
 from walkserve import messages as m
 from walkserve.conductor.served import Served
+
+log = logging.getLogger(__name__)
 
 Say = Callable[[str, m.Message], None]
 
@@ -71,12 +74,18 @@ class Fleet:
 
     # --- workers ----------------------------------------------------------------------------------
 
-    def _served_with(self, worker: str) -> Served:
-        return next(served for served in self.served.values() if worker in served.workers)
+    def _served_with(self, worker: str) -> Served | None:
+        """The model it is of; None, and a line in the log, if nobody here has such a worker."""
+        served = next((each for each in self.served.values() if worker in each.workers), None)
+        if served is None:
+            log.error("no model here has a worker %r", worker[:64])
+        return served
 
     def worker_ready(self, message: m.WorkerReady) -> Served | None:
         """A worker has loaded; its model if that was the last one missing, so that it can be warmed up."""
         served = self._served_with(message.worker)
+        if served is None:
+            return None
         record = served.workers[message.worker]
         record.address, record.pid, record.state = message.address, message.pid, "ready"
         record.components, record.failure = message.components, ""
@@ -91,6 +100,8 @@ class Fleet:
     def worker_failed(self, message: m.WorkerFailed) -> None:
         """A worker cannot load: at first start that ends the server, later it is a model in trouble."""
         served = self._served_with(message.worker)
+        if served is None:
+            return
         why = f"{message.worker} cannot start: {message.fault.message}"
         served.workers[message.worker].failure = why
         if any(each.was_ready for each in self.served.values()):
@@ -101,6 +112,8 @@ class Fleet:
     def worker_lost(self, message: m.WorkerLost) -> None:
         """A worker is gone; whoever said so also starts it again."""
         served = self._served_with(message.worker)
+        if served is None:
+            return
         why = f"{message.worker} {message.why}"
         failure = served.workers[message.worker].failure
         self._lose(served, message.worker, message.address, f"{failure}; {why}" if failure else why)

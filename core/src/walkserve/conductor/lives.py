@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from walkserve import messages as m
 from walkserve.conductor.admission import fit, pages_needed
-from walkserve.conductor.blame import Blamed
+from walkserve.conductor.blame import BLAMED, Blamed
 from walkserve.conductor.life import Life, Walked
 from walkserve.conductor.life_table import TABLE, Act, Event, Phase
 from walkserve.conductor.served import Served
@@ -303,7 +303,7 @@ class Lives:
         for name, track in life.tracks.items():
             try:
                 track.run.close()
-            except Exception:  # a plan that raises while it is cancelled keeps nothing
+            except BLAMED:  # a plan that raises while it is cancelled keeps nothing
                 log.exception("the track %s raised when it was closed", name, extra=about(life.label))
         if life.trace is not None:
             self._say(life.client, life.trace.told(life.tag))

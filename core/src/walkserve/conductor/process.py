@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,8 @@ from walkserve_sdk import WalkserveError
 log = logging.getLogger(__name__)
 
 ADDRESS = "conductor"
+IDLE_S = 1.0
+"""How often its loop comes round when nothing happens."""
 
 
 def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
@@ -51,16 +53,19 @@ def journals_of(models: Iterable[ModelConfig]) -> JournalFolder | None:
     return JournalFolder(Path(folder), origins) if folder else None
 
 
-def conduct(state: ConductorState, mailbox: Mailbox) -> None:
-    """Hear and say until the server has stopped; then fail what is still open and send the workers home."""
+def conduct(state: ConductorState, mailbox: Mailbox, beat: Callable[[], None] = lambda: None) -> None:
+    """Hear and say until the server has stopped; then fail what is still open and send the workers home.
+
+    Args:
+        beat: Called whenever the loop comes round: whoever hears nothing of it may take it for stuck.
+    """
     deadlines = Deadlines(state)
     while state.phase != "stopped":
-        heard = mailbox.receive(deadlines.wait_s())
+        beat()
+        wait_s = deadlines.wait_s()
+        heard = mailbox.receive(IDLE_S if wait_s is None else min(wait_s, IDLE_S))
         for message in heard:
-            try:
-                state.hear(message)  # type: ignore[arg-type]
-            except Exception:  # one bad message fails nobody else
-                log.exception("the conductor could not hear %s", type(message).__name__)
+            _hear(state, message)
         deadlines.keep()
         _flush(state, mailbox)
         for message in heard:
@@ -73,6 +78,19 @@ def conduct(state: ConductorState, mailbox: Mailbox) -> None:
                 state.outbox[worker.address].append(m.StopWorker())
     state.tell_state()
     _flush(state, mailbox)
+
+
+def _hear(state: ConductorState, message: m.Message) -> None:
+    """One message. A bad one fails the request it is about, where it says so, and nobody else."""
+    try:
+        if isinstance(message, m.Unreadable):
+            state.fail_number(message.number, message.fault)
+        else:
+            state.hear(message)  # type: ignore[arg-type]
+    except Exception:
+        kind = type(message).__name__
+        log.exception("the conductor could not hear %s", kind)
+        state.fail_number(getattr(message, "number", -1), m.Unreadable(kind).fault)
 
 
 def _flush(state: ConductorState, mailbox: Mailbox) -> None:
@@ -113,16 +131,21 @@ def main(parent: str, config_path: str) -> int:
     follow_parent(int(parent))
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
     start_logging(ADDRESS, config.log_level, config.log_format)
+    from walkserve.transport.pulse import Pulse
     from walkserve.transport.sockets import SocketMailbox
 
-    with SocketMailbox(ADDRESS, Path(config.run_folder), receives=m.ToConductor) as mailbox:
+    folder = Path(config.run_folder)
+    with (
+        SocketMailbox(ADDRESS, folder, receives=m.ToConductor) as mailbox,
+        Pulse(folder, ADDRESS) as pulse,
+    ):
         try:
             state = ConductorState(served_models(config.models), journals_of(config.models))
         except WalkserveError as error:
             log.error("%s", error)
             log.debug("where it was raised", exc_info=error)
             return 1
-        conduct(state, mailbox)
+        conduct(state, mailbox, pulse.beat)
     return 0
 
 

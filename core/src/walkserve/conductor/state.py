@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from walkserve import messages as m
-from walkserve.conductor.blame import fault_of
+from walkserve.conductor.blame import BLAMED, fault_of
 from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.lives import NOBODY, WORKER_LOST, Lives
@@ -144,7 +144,7 @@ class ConductorState:
         """Send a request of the family's own through every component; then the model is ready."""
         try:
             request = served.model.warm_up()
-        except Exception as error:
+        except BLAMED as error:
             log.error("the warm-up of %s cannot be made", served.name, exc_info=error)
             self.fleet.stop(f"{served.name}: its warm_up raised {type(error).__name__}: {error}")
             return

@@ -236,34 +236,45 @@ class Caller:
     def _hear_all(self, messages: Sequence[m.Message]) -> None:
         freed: dict[str, list[int]] = defaultdict(list)
         for message in messages:
-            match message:
-                case m.Emitted():
-                    for tag, value in zip(message.tags, message.items, strict=True):
-                        self._hear_item(tag, message.output, value)
-                        if not isinstance(value, _NUMBERS):
-                            for lent in m.references(value):
-                                freed[lent.owner].append(lent.key)
-                case m.Admitted() | m.RequestEnded() | m.RequestFailed():
-                    call = self._calls.get(message.tag)
-                    if call is not None:
-                        call.hear(message)
-                        self._forget_if_over(call)
-                case m.ServerState():
-                    self._hear_state(message)
-                case m.Loading():
-                    self.loading[message.worker, message.component] = message.done
-                    self._ring()
-                case m.Reported():
-                    self.reports[message.worker] = message
-                    self._ring()
-                case m.Traced() | m.Profiled():
-                    if self.profiles is not None:
-                        self.profiles.hear(message)
-                case _:
-                    log.error("a %s is not for a client", type(message).__name__)
+            try:
+                self._hear(message, freed)
+            except Exception:  # whatever it is, it is this message's; the others are heard
+                log.exception("a %s cannot be heard", type(message).__name__)
+                kind, tags = type(message).__name__, tuple(_tags_of(message))
+                self._fail(tags, m.Unreadable(kind, tags=tags).fault)
         for owner, keys in freed.items():
             if owner not in self._gone:  # the memory of a dead worker is freed by its end
                 self._mailbox.send(owner, [m.FreeTensors(keys)])
+
+    def _hear(self, message: m.Message, freed: dict[str, list[int]]) -> None:
+        """One message; what it lent is added to ``freed``, by its owner."""
+        match message:
+            case m.Emitted():
+                for tag, value in zip(message.tags, message.items, strict=True):
+                    self._hear_item(tag, message.output, value)
+                    if not isinstance(value, _NUMBERS):
+                        for lent in m.references(value):
+                            freed[lent.owner].append(lent.key)
+            case m.Admitted() | m.RequestEnded() | m.RequestFailed():
+                call = self._calls.get(message.tag)
+                if call is not None:
+                    call.hear(message)
+                    self._forget_if_over(call)
+            case m.Unreadable():
+                self._fail(message.tags, message.fault)
+            case m.ServerState():
+                self._hear_state(message)
+            case m.Loading():
+                self.loading[message.worker, message.component] = message.done
+                self._ring()
+            case m.Reported():
+                self.reports[message.worker] = message
+                self._ring()
+            case m.Traced() | m.Profiled():
+                if self.profiles is not None:
+                    self.profiles.hear(message)
+            case _:
+                log.error("a %s is not for a client", type(message).__name__)
 
     def _hear_item(self, tag: int, output: str, value: m.Value) -> None:
         call = self._calls.get(tag)
@@ -301,6 +312,12 @@ class Caller:
         self._cancel(call.tag)
         call.fail(fault)
 
+    def _fail(self, tags: Sequence[int], fault: m.Fault) -> None:
+        for tag in tags:
+            call = self._calls.get(tag)
+            if call is not None:
+                self._give_up(call, fault)
+
     def _read(self, value: m.Value) -> Item:
         match value:
             case m.Array() | m.TensorRef():
@@ -331,6 +348,14 @@ class Caller:
     def _ring(self) -> None:
         rung, self._changed = self._changed, asyncio.Event()
         rung.set()
+
+
+def _tags_of(message: m.Message) -> list[int]:
+    """Whose requests it is about."""
+    if isinstance(message, m.Emitted):
+        return message.tags
+    tag = getattr(message, "tag", None)
+    return [] if tag is None else [tag]
 
 
 def _refusal(request: Request) -> BadRequest:

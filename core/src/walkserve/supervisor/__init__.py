@@ -32,6 +32,8 @@ def serve(
     http: HttpSettings,
     log_level: str,
     log_format: str,
+    drain_timeout_s: float,
+    stuck_after_s: float,
 ) -> int:
     """Serve until told to stop; the exit code.
 
@@ -52,6 +54,8 @@ def serve(
             log_level=log_level,
             threads=worker_threads(usable_cores(), len(workers)),
             log_format=log_format,
+            drain_timeout_s=drain_timeout_s,
+            stuck_after_s=stuck_after_s,
         )
         path = folder / "config.json"
         path.write_bytes(msgspec.json.encode(config))

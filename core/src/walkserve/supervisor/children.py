@@ -18,6 +18,9 @@ from pathlib import Path
 from walkserve import messages as m
 from walkserve.config import ServerConfig
 from walkserve.http.callers import CONDUCTOR, Post
+from walkserve.lifecycle import DEVICE_BROKE
+from walkserve.supervisor.pulses import LOOK_S, Pulses
+from walkserve.transport.pulse import pulse_path
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +29,8 @@ LEAVE_S = 5.0
 RESTART_S = (0.0, 1.0, 5.0)
 """How long before a lost worker is started again, by how often it was lost within a minute; then no more."""
 
-Ended = Callable[[int], Coroutine[None, None, None]]
-"""What is done when a process has ended: it gets the exit code."""
+Ended = Callable[[int, str], Coroutine[None, None, None]]
+"""What is done when a process has ended: it gets the exit code, and in words how it ended."""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class Children:
     Args:
         path: Of the file that holds ``config``, for them to read.
         leaving: Once it is set, nobody is started or missed any more.
-        conductor_ended: Called with the conductor's exit code; it is not started again.
+        conductor_ended: Called with the conductor's exit code, and how it ended; it is not started again.
         given_up: Called with a worker that is not started again, and why.
     """
 
@@ -79,6 +82,8 @@ class Children:
         self._workers = {name: _Worker(name) for model in config.models for name in model.workers}
         self._processes: dict[str, Process] = {}
         self._watchers: set[asyncio.Task[None]] = set()
+        self._stuck: set[Process] = set()
+        """Killed, because they had stopped moving."""
 
     # --- starting ------------------------------------------------------------------------------------
 
@@ -87,6 +92,8 @@ class Children:
         await self._start(CONDUCTOR, "walkserve.conductor.process", (), self._conductor_ended)
         for worker in self._workers.values():
             await self._start_worker(worker)
+        if self._config.stuck_after_s:
+            self._keep(asyncio.create_task(self._watch_pulses(self._config.stuck_after_s)))
 
     async def _start_worker(self, worker: _Worker) -> None:
         arguments = (worker.name, worker.address)
@@ -103,7 +110,10 @@ class Children:
             stdin=DEVNULL,
             start_new_session=True,  # the terminal's Ctrl-C is for this process alone
         )
-        task = asyncio.create_task(self._watch(child, ended))
+        self._keep(asyncio.create_task(self._watch(child, ended)))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """Until it is done, or the server ends."""
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)
 
@@ -112,11 +122,29 @@ class Children:
     async def _watch(self, child: Process, ended: Ended) -> None:
         code = await child.wait()
         if not self._leaving.is_set():
-            await ended(code)
+            await ended(code, self._how_it_ended(child, code))
 
-    async def _worker_ended(self, worker: _Worker, code: int) -> None:
+    def _how_it_ended(self, child: Process, code: int) -> str:
+        if child in self._stuck:
+            self._stuck.discard(child)
+            return f"was stuck for {self._config.stuck_after_s:g} s and was killed"
+        return f"ended with code {code}" + (": its device is broken" if code == DEVICE_BROKE else "")
+
+    async def _watch_pulses(self, stuck_after_s: float) -> None:
+        """Kill who has not moved for too long; what follows is what follows when it dies."""
+        with contextlib.closing(Pulses(Path(self._config.run_folder), stuck_after_s)) as pulses:
+            while True:
+                living = {self._address_of(name): child for name, child in self._living()}
+                for address in pulses.look(living, time.monotonic()):
+                    self._stuck.add(living[address])
+                    _kill(living[address])
+                await asyncio.sleep(LOOK_S)
+
+    def _address_of(self, name: str) -> str:
+        return self._workers[name].address if name in self._workers else name
+
+    async def _worker_ended(self, worker: _Worker, code: int, why: str) -> None:
         self._remove_what_is_left_of(worker.address)
-        why = f"ended with code {code}"
         wait_s = worker.lost(time.monotonic())
         if wait_s is None:
             why += f"; after {len(worker.losses)} times within a minute it is not started again"
@@ -135,7 +163,11 @@ class Children:
         """An incarnation that was killed could not take its socket and its shared memory with it."""
         self._mailbox.forget(address)
         folder = Path(self._config.run_folder)
-        for path in (folder / address, *folder.glob(f"{glob.escape(address)}.*.arena")):
+        for path in (
+            folder / address,
+            pulse_path(folder, address),
+            *folder.glob(f"{glob.escape(address)}.*.arena"),
+        ):
             path.unlink(missing_ok=True)
 
     # --- ending --------------------------------------------------------------------------------------

@@ -11,20 +11,23 @@ from walkserve.http.callers import CONDUCTOR, Caller, Post
 from walkserve.http.run import Server
 from walkserve.supervisor.progress import say
 
-DRAIN_S = 30.0
-"""How long requests have to finish after the first signal; then they are failed."""
 FINISH_S = 1.0
 """How long responses have to end when nothing more is computed for them; then connections are cut."""
 
 
 class Leaving:
-    """Begins with a signal, without a conductor, or for a reason that somebody else gives."""
+    """Begins with a signal, without a conductor, or for a reason that somebody else gives.
 
-    def __init__(self, caller: Caller, mailbox: Post) -> None:
+    Args:
+        drain_timeout_s: How long requests have to finish after the first signal; then they are failed.
+    """
+
+    def __init__(self, caller: Caller, mailbox: Post, drain_timeout_s: float) -> None:
         self.has_begun = asyncio.Event()
         self.exit_code = 0
         self._caller = caller
         self._mailbox = mailbox
+        self._drain_timeout_s = drain_timeout_s
         self._hurry = asyncio.Event()
         """Set when nothing more comes that would be worth waiting for."""
         self._drain_until = 0.0
@@ -44,11 +47,11 @@ class Leaving:
         if self._drain_until or self.has_begun.is_set():
             self._halt()
             return
-        self._drain_until = time.monotonic() + DRAIN_S
+        self._drain_until = time.monotonic() + self._drain_timeout_s
         if self._caller.open_calls:
             say("draining: running requests are finished, no new ones taken; once more to stop at once")
             self._mailbox.send(CONDUCTOR, [m.Drain()])
-            asyncio.get_running_loop().call_later(DRAIN_S, self._halt)
+            asyncio.get_running_loop().call_later(self._drain_timeout_s, self._halt)
         else:
             self.begin()
 
@@ -59,14 +62,14 @@ class Leaving:
             self._mailbox.send(CONDUCTOR, [m.Halt()])
             asyncio.get_running_loop().call_later(FINISH_S, self.begin)
 
-    async def conductor_ended(self, code: int) -> None:
+    async def conductor_ended(self, code: int, how: str) -> None:
         """Without a conductor nothing can be served: everybody is told, and the server ends."""
         if code == 0:  # it has said why, and that may still be on its way
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.has_begun.wait(), FINISH_S)
                 return
         self._mailbox.forget(CONDUCTOR)
-        why = f"the conductor ended with code {code}; the server stops"
+        why = f"the conductor {how}; the server stops"
         self.begin(why)
         self._caller.conductor_died(why)
         self._hurry.set()
@@ -78,7 +81,10 @@ class Leaving:
         server.drain()
         # what the workers said last may still be on its way
         await asyncio.wait((serving,), timeout=FINISH_S)
-        self._caller.conductor_died("the server stops")  # a request that no conductor has heard of fails
+        unanswered = self._caller.open_calls  # that no conductor has heard of, or one that hears nothing more
+        self._caller.conductor_died("the server stops")
+        if unanswered:  # now they are to be told
+            await asyncio.wait((serving,), timeout=FINISH_S)
         if not serving.done() and not self._hurry.is_set() and time.monotonic() < self._drain_until:
             say("waiting for clients that still read their answers; once more to stop at once")
         hurrying = asyncio.create_task(self._hurry.wait())

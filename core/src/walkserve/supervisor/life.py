@@ -61,7 +61,7 @@ class _Life:
         self.server = Server(
             app, bound, frame_bytes=http.media_bytes, receive_timeout_s=http.receive_timeout_s
         )
-        self.leaving = Leaving(self.caller, mailbox)
+        self.leaving = Leaving(self.caller, mailbox, config.drain_timeout_s)
         self.children = Children(
             config,
             path,

@@ -37,6 +37,7 @@ class Worker:
     Args:
         name: ``orpheus.rank0``; ``address`` is that with its incarnation.
         threads: CPU threads of its matrix products.
+        beat: Called whenever its loop comes round, from the first time on.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Worker:
         carrier: TensorCarrier,
         *,
         threads: int,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.name = name
@@ -55,6 +57,7 @@ class Worker:
         self.mailbox = mailbox
         self.carrier = carrier
         self.threads = threads
+        self.beat = beat
         self.loop: WorkerLoop | None = None
 
     def run(self) -> None:
@@ -63,7 +66,7 @@ class Worker:
         torch.set_num_threads(min(self.threads, 2) if self.config.deterministic else self.threads)
         try:
             loop = self.load()
-        except Exception as error:
+        except BaseException as error:  # of a plugin's, also SystemExit: who waits for it is to know why
             is_expected = isinstance(error, WalkserveError)
             log.log(
                 logging.DEBUG if is_expected else logging.ERROR, "%s cannot start", self.name, exc_info=error
@@ -95,7 +98,7 @@ class Worker:
             profiles=self.config.profile,
         )
         self.loop = WorkerLoop(
-            state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox
+            state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox, self.beat
         )
         ready = m.WorkerReady(
             worker=self.name,

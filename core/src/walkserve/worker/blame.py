@@ -6,7 +6,7 @@ from walkserve.messages import Fault
 from walkserve_sdk.errors import WalkserveError
 
 
-def fault_of(error: Exception, place: str) -> Fault:
+def fault_of(error: BaseException, place: str) -> Fault:
     """The client's own faults in full, ours by place and kind; the log has the rest."""
     if isinstance(error, WalkserveError) and error.status < 500:
         return Fault.of(error)

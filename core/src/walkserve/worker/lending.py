@@ -32,12 +32,19 @@ class Lending:
         self._say = say
 
     def send(self, value: Any) -> m.Value:
-        """Make a value fit for a message. Whoever receives a reference frees it."""
+        """Make a value fit for a message. Whoever receives a reference frees it.
+
+        Raises:
+            TypeError: No message can hold it.
+        """
         if value is None or isinstance(value, _AS_IT_IS):  # a tuple: `int | str` would be made for each value
             return value
         if isinstance(value, bytes):
             return m.Blob(value)
         if isinstance(value, list):
+            for one in value:  # first: nothing has been lent yet
+                if one is None or isinstance(one, list | bytes | m.Blob):
+                    raise TypeError(f"a list of values may not hold a {type(one).__name__}")
             return [self.send(one) for one in value]  # type: ignore[misc]
         return self.carrier.put(value)
 

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
 
+from walkserve.engine.broken import raise_if_broken
 from walkserve.engine.rows import Engine, Pending
 from walkserve.messages import Message
 from walkserve.transport.base import Mailbox, Unsendable
 from walkserve.worker.scheduler import Work
 from walkserve.worker.state import WorkerState
 
+IDLE_S = 1.0
+"""How often the loop comes round when nothing happens."""
+
 
 class WorkerLoop:
-    """Joins a worker's state, its engine and its mailbox."""
+    """Joins a worker's state, its engine and its mailbox.
 
-    def __init__(self, state: WorkerState, engine: Engine, mailbox: Mailbox) -> None:
+    Args:
+        beat: Called whenever the loop comes round: whoever hears nothing of it may take it for stuck.
+    """
+
+    def __init__(
+        self, state: WorkerState, engine: Engine, mailbox: Mailbox, beat: Callable[[], None] = lambda: None
+    ) -> None:
         self.state = state
         self.engine = engine
         self.mailbox = mailbox
+        self.beat = beat
         self.submitted: deque[tuple[Work, Pending]] = deque()
 
     def run(self) -> None:
-        """Until told to stop."""
+        """Until told to stop.
+
+        Raises:
+            DeviceBroke: The device is broken; nothing more can be run.
+        """
         while not self.state.is_stopping:
+            self.beat()
             busy = self.state.scheduler.waiting or self.submitted or self.state.outbox
-            self.turn(self.mailbox.receive(0 if busy else None))
+            self.turn(self.mailbox.receive(0 if busy else IDLE_S))
 
     def turn(self, heard: list[Message]) -> None:
         """One round."""
@@ -56,7 +73,7 @@ class WorkerLoop:
         work.began_ns = monotonic_ns()
         try:
             pending = self.engine.submit(work.key, rows)
-        except Exception as error:  # a component may raise anything
+        except BaseException as error:  # a component may raise anything, also SystemExit
             self._one_by_one(work, error)
         else:
             if pending.is_ready():
@@ -67,22 +84,24 @@ class WorkerLoop:
         work, pending = self.submitted.popleft()
         try:
             results = pending.finish()
-        except Exception as error:  # a component may raise anything
+        except BaseException as error:  # a component may raise anything, also SystemExit
             self._one_by_one(work, error)
         else:
             work.ended_ns = work.ended_ns or monotonic_ns()
             self.state.finish(work, results)
 
-    def _one_by_one(self, work: Work, error: Exception) -> None:
+    def _one_by_one(self, work: Work, error: BaseException) -> None:
         """A batch broke: nothing of it was committed, so each row is run alone, and only the guilty fail."""
+        raise_if_broken(error)
         self.state.tally.broke(work.key)
         for call, piece in zip(work.calls, work.pieces, strict=True):
+            self.beat()
             alone = Work(work.key, [call], [piece], began_ns=monotonic_ns())
             try:
                 if len(work.calls) == 1:
                     raise error
                 results = self.engine.submit(work.key, [self.state.row(call, piece)]).finish()
-            except Exception as own:
+            except BaseException as own:
                 self.state.broke(call, own)
             else:
                 alone.ended_ns = monotonic_ns()

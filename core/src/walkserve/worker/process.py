@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 
-from walkserve.lifecycle import follow_parent
+from walkserve.lifecycle import DEVICE_BROKE, follow_parent
 from walkserve.logs import start_logging
 
 
@@ -20,8 +22,10 @@ def main(parent: str, config_path: str, name: str, address: str) -> int:
 
     config = msgspec.json.decode(Path(config_path).read_bytes(), type=ServerConfig)
     start_logging(name, config.log_level, config.log_format)
+    from walkserve.engine.broken import DeviceBroke
     from walkserve.messages import ToWorker
     from walkserve.transport.carrier import ArenaCarrier
+    from walkserve.transport.pulse import Pulse
     from walkserve.transport.sockets import SocketMailbox
     from walkserve.worker.assemble import Worker
 
@@ -30,9 +34,16 @@ def main(parent: str, config_path: str, name: str, address: str) -> int:
     with (
         SocketMailbox(address, folder, receives=ToWorker) as mailbox,
         closing(ArenaCarrier(address, folder)) as carrier,
+        Pulse(folder, address) as pulse,
     ):
-        worker = Worker(model, name, address, mailbox, carrier, threads=config.threads)
-        worker.run()
+        worker = Worker(model, name, address, mailbox, carrier, threads=config.threads, beat=pulse.beat)
+        try:
+            worker.run()
+        except DeviceBroke as error:
+            logging.getLogger(__name__).critical(
+                "the device broke, and is given up: %s", error, exc_info=error
+            )
+            os._exit(DEVICE_BROKE)  # at once: to free what is on a broken device may take for ever
     return 0 if worker.loop is not None else 1
 
 

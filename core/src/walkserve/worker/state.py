@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from walkserve import messages as m
 from walkserve.cache.pages import PageTable
+from walkserve.engine.broken import raise_if_broken
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
 from walkserve.graph.plan import Plan
 from walkserve.logs import about
@@ -99,7 +100,7 @@ class WorkerState:
 
     # --- hearing ----------------------------------------------------------------------------------
 
-    def hear(self, message: m.ToWorker) -> None:
+    def hear(self, message: m.ToWorker | m.Unreadable) -> None:
         """One message. What it breaks is its request's, never the worker's."""
         match message:
             case m.OpenRequest():
@@ -114,6 +115,8 @@ class WorkerState:
                 self.lending.carrier.free(message.keys)
             case m.Report():
                 self._say(message.client, self.tally.report(self.rank, self.address))
+            case m.Unreadable():
+                self._could_not_read(message)
             case _:
                 self._hear_for_request(message)
         if self._watched.rounds:
@@ -151,6 +154,12 @@ class WorkerState:
                 self._watched.watch(live, message)
             case _:
                 assert_never(message)
+
+    def _could_not_read(self, message: m.Unreadable) -> None:
+        """It is missed by the request that it was about, whether that is open here or was to be opened."""
+        live = self._lives.get(message.number)
+        if message.number > self._opened or (live is not None and not live.is_closed):
+            self._say(self.conductor, m.WalkBroke(message.number, "", 0, message.fault))
 
     def _open(self, message: m.OpenRequest) -> None:
         self._opened = message.number
@@ -339,8 +348,13 @@ class WorkerState:
         if self._watched.rounds:
             self._watched.answer()
 
-    def broke(self, call: Call, error: Exception) -> None:
-        """A row's component raised, also when it was run alone: its Walk fails."""
+    def broke(self, call: Call, error: BaseException) -> None:
+        """A row's component raised, also when it was run alone: its Walk fails.
+
+        Raises:
+            DeviceBroke: It is not the row's fault, and no other row could be run.
+        """
+        raise_if_broken(error)
         if self._has_landed(call):
             self._let_go(call)
             if not call.run.is_closed and not call.frame.is_dropped:
@@ -422,7 +436,8 @@ class WorkerState:
             return next((live for live in lives if (live.opened.client, live.opened.tag) == (to, tag)), None)
         return self._lives.get(getattr(message, "number", -1))
 
-    def _broke(self, live: Live, track: str, walk: int, error: Exception, place: str) -> None:
+    def _broke(self, live: Live, track: str, walk: int, error: BaseException, place: str) -> None:
+        raise_if_broken(error)  # of an earlier batch: a device may say it when its result is first looked at
         if not (isinstance(error, WalkserveError) and error.status < 500):  # those are told to the client
             log.error("%s: %s", place, error, exc_info=error, extra=about(live.opened.label))
         run = live.runs.pop((track, walk), None)
