@@ -29,6 +29,7 @@ class SharedSocket:
         self._slowly_s = slowly_s
         self._names = count(1)
         self._open: dict[str, asyncio.Queue[Frame | None]] = {}
+        self._to_be_answered: set[str] = set()  # every cancel is, also one that came after the end
         self.strays: list[Frame] = []
         """What came for a request after its end."""
 
@@ -47,7 +48,12 @@ class SharedSocket:
                 frames.put_nowait(None)
 
     def _deal(self, event: Frame) -> None:
-        frames = self._open.get(event.get("id", ""))
+        name = event.get("id", "")
+        frames = self._open.get(name)
+        if event["type"] == "cancelled" and name in self._to_be_answered:
+            self._to_be_answered.remove(name)
+            if frames is None:
+                return
         if frames is None:
             self.strays.append(event)
             return
@@ -64,6 +70,7 @@ class SharedSocket:
 
     async def cancel(self, name: str) -> None:
         """Send a ``cancel``."""
+        self._to_be_answered.add(name)
         await self.opened.send(json.dumps({"type": "cancel", "id": name}))
 
 
@@ -82,10 +89,8 @@ async def shared_socket(url: str, *, slowly_s: float = 0.0) -> AsyncIterator[Sha
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
-    # a cancel that met an end is answered with an error about its frame, which has no id
-    late = [stray for stray in socket.strays if "id" in stray]
-    if late:
-        raise SeveralEnds(f"after their ends: {late[:3]}")
+    if socket.strays:
+        raise SeveralEnds(f"after their ends: {socket.strays[:3]}")
 
 
 async def ask_once(url: str, ask: Ask, shared: SharedSocket | None = None) -> Seen:
