@@ -76,6 +76,8 @@ class WorkerState:
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
+        self.gone: list[str] = []
+        """Addresses of peers that are no more, for whoever has the mailbox to forget."""
         self._lives: dict[int, Live] = {}
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
@@ -98,7 +100,7 @@ class WorkerState:
             case m.CloseRequest():
                 self._close(message.number)
             case m.PeersChanged():
-                self.streams.peers = message.addresses
+                self._peers_changed(message.addresses)
             case m.StopWorker():
                 self.is_stopping = True
             case m.FreeTensors():
@@ -107,6 +109,13 @@ class WorkerState:
                 self._say(message.client, self.tally.report(self.rank, self.address))
             case _:
                 self._hear_for_request(message)
+
+    def _peers_changed(self, addresses: Mapping[str, str]) -> None:
+        gone = set(self.streams.peers.values()) - set(addresses.values())
+        self.streams.peers = addresses
+        for address in sorted(gone):  # mapped, the memory of the dead stays
+            self.lending.carrier.forget(address)
+            self.gone.append(address)
 
     def _hear_for_request(self, message: ForRequest) -> None:
         live = self._lives.get(message.number)
