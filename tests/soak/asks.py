@@ -159,9 +159,7 @@ def failing_asks() -> list[Ask]:
         Ask("never fits", "trial", "generate", never, kind="failing", code="context_length_exceeded")
     )
     long = {"model": ORPHEUS, "input": "7", "max_tokens": 3 * POOL_TOKENS}
-    found.append(
-        Ask("never fits", "orpheus", "speech", long, kind="failing", code="context_length_exceeded")
-    )
+    found.append(Ask("never fits", "orpheus", "speech", long, kind="failing", code="context_length_exceeded"))
     refused = trial_fields(TALES[0], fail="check")
     found += [
         Ask("is refused", "trial", "generate", refused, kind="failing", is_accepted=False),
@@ -189,6 +187,7 @@ def plan(count: int, seed: int, mix: Mix | None = None) -> list[Ask]:
     by_family = {name: [ask for ask in good if ask.family == name] for name in ("orpheus", "trial")}
     planned: list[Ask] = []
     n_failing, n_leaving = count * mix.failing // 100, count * mix.leaving // 100
+    chance.shuffle(failing)
     for n in range(n_failing):
         planned.append(failing[n % len(failing)])
     for n in range(n_leaving):

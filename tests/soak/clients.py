@@ -11,12 +11,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-
 from tests.soak.asks import Ask
 from tests.soak.seen import TERMINAL, Seen, SeveralEnds, seen_of_answer, seen_of_frames
 from tests.soak.wire import PATIENCE_S, NoEnd, connection, drop, websocket
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 Frame = dict[str, Any]
 

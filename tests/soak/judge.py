@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-
 from tests.soak.asks import Family
 from tests.soak.seen import Seen
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import soundfile
-
 from tests.soak.asks import Ask
 from tests.soak.wire import Answer
 

@@ -7,24 +7,22 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-
 from tests.soak.asks import ORPHEUS, POOL_TOKENS, TRIAL, Ask, Family, good_asks, plan
 from tests.soak.clients import SharedSocket, ask_once, shared_socket
 from tests.soak.judge import DOWN, Outage, Verdict, check_counts, check_memory, judge
 from tests.soak.seen import Seen
-from tests.soak.standing import Standing, ends_counted, gauge, look, losses_counted
+from tests.soak.standing import Standing, ends_counted, look, losses_counted
 from tests.soak.states import Held, cells, hold_and_leave
 
 SOCKETS = 3
 """Shared by those requests that need none of their own; 32 may be open on each."""
-RETRY_S = 0.1
+RETRY_S = 0.25
 SETTLE_S = 10.0
 GROWTH = 1.5
 """By how much a process may grow: what was freed stays with its allocator."""
@@ -91,6 +89,9 @@ class Soak:
         """All of it; ``wrong`` of what is returned is empty if everything held."""
         alone = await self._timed("alone", self._ask_alone())
         await self._timed("together", self._check(alone))  # also: threads and buffers that come with use
+        await asyncio.to_thread(
+            ends_counted, self._url
+        )  # who asks a worker for its counts is connected to it
         before = self.soaked.before = await asyncio.to_thread(look, self._url, self._temporary)
         await self._timed("states", self._hold_states())
         await self._timed("storm", self._storm(alone))
@@ -120,7 +121,9 @@ class Soak:
         """Every good request at once, and each as it is alone."""
         for seen in await asyncio.gather(*(ask_once(self._url, ask) for ask in good_asks())):
             if seen.end != "done" or seen.given != alone[seen.ask.name]:
-                self.soaked.wrong.append(f"{seen.ask.name}, all of a kind at once: it is not what it is alone")
+                self.soaked.wrong.append(
+                    f"{seen.ask.name}, all of a kind at once: it is not what it is alone"
+                )
 
     async def _hold_states(self) -> None:
         for state, door in cells()[:: self._size.cells]:

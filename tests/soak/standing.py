@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,21 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Process:
-    """One process, as the kernel counts it."""
+    """One process, as the kernel counts it.
+
+    Args:
+        kinds: What its file descriptors are of, and how many of each.
+    """
 
     pid: int
     threads: int
-    files: int
+    kinds: Counter[str]
     resident_bytes: int
+
+    @property
+    def files(self) -> int:
+        """How many file descriptors it has."""
+        return self.kinds.total()
 
     @classmethod
     def of(cls, pid: int) -> Process:
@@ -28,7 +39,7 @@ class Process:
         return cls(
             pid,
             threads=int(re.findall(r"Threads:\s+(\d+)", status)[0]),
-            files=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            kinds=Counter(_kinds(pid)),
             resident_bytes=int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) * 1024,
         )
 
@@ -79,11 +90,18 @@ class Standing:
             if now.threads > was.threads:
                 found.append(f"threads of {name}: {was.threads} before, {now.threads} now")
             if now.files > was.files:
-                found.append(f"file descriptors of {name}: {was.files} before, {now.files} now")
+                more = dict(now.kinds - was.kinds)
+                found.append(f"file descriptors of {name}: {was.files} before, {now.files} now, {more}")
             if now.resident_bytes > growth * was.resident_bytes:
                 sizes = [round(size / MEGABYTE) for size in (was.resident_bytes, now.resident_bytes)]
                 found.append(f"memory of {name}: {sizes[0]} MB before, {sizes[1]} MB now")
         return found
+
+
+def _kinds(pid: int) -> Iterator[str]:
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed in between
+            yield re.sub(r"[\d.]+", "", str(file.readlink()))
 
 
 def look(url: str, temporary: Path) -> Standing:
@@ -94,8 +112,11 @@ def look(url: str, temporary: Path) -> Standing:
     pids |= {worker["name"]: worker["pid"] for worker in workers}
     shared = Path("/dev/shm")
     folders = sorted(path.name for path in shared.glob(f"walkserve-{state['http_pid']}-*"))
-    names = [path.relative_to(shared / folder).as_posix() for folder in folders for path in
-             (shared / folder).rglob("*")]
+    names = [
+        path.relative_to(shared / folder).as_posix()
+        for folder in folders
+        for path in (shared / folder).rglob("*")
+    ]
     return Standing(
         open=state["open_requests"],
         running=sum(model["running"] for model in state["models"]),

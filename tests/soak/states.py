@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import httpx
-
 from tests.soak.asks import trial_fields
 from tests.soak.standing import ends_counted, gauge
 from tests.soak.wire import connection, drop, websocket
@@ -62,7 +61,7 @@ class NotHeld(AssertionError):
 
 
 def cells() -> list[tuple[State, Door]]:
-    """Every state by every door that has it: marks are no plain text, so no whole answer of them is written."""
+    """Every state by every door that has it: marks are no plain text, so none are written as a whole."""
     return [(state, door) for state in STATES for door in DOORS if (state, door) != ("writing", "whole")]
 
 
