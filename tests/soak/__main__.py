@@ -18,12 +18,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=Size.requests, metavar="N")
     parser.add_argument("--in-flight", type=int, default=Size.in_flight, metavar="N")
     parser.add_argument("--seed", type=int, default=Size.seed, metavar="N", help="decides the order")
-    parser.add_argument(
-        "--cells", type=int, default=Size.cells, metavar="N", help="try every Nth state and door; 1 is all"
-    )
     parser.add_argument("--log", type=Path, help="where the server's log goes")
     given = parser.parse_args()
-    size = Size(given.requests, given.in_flight, given.seed, cells=given.cells)
+    size = Size(given.requests, given.in_flight, given.seed)
     with tempfile.TemporaryDirectory() as folder, soaking_server(Path(folder), log=given.log) as server:
         soaked = asyncio.run(Soak(server.url, server.temporary, size).run())
         print(table(soaked))

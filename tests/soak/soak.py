@@ -37,7 +37,7 @@ class Size:
         requests: Of the storm.
         in_flight: How many are kept open at once.
         kills: Which worker is killed, by which share of the requests that have ended.
-        cells: Every how many of the states and doors is tried; 1 is all of them.
+        every_door: Whether each state is left by each door, or by one of them.
     """
 
     requests: int = 500
@@ -47,7 +47,7 @@ class Size:
         (0.25, "trial.rank0", "trial"),
         (0.6, "orpheus-toy.host", "orpheus"),
     )
-    cells: int = 1
+    every_door: bool = True
 
 
 @dataclass
@@ -89,9 +89,7 @@ class Soak:
         """All of it; ``wrong`` of what is returned is empty if everything held."""
         alone = await self._timed("alone", self._ask_alone())
         await self._timed("together", self._check(alone))  # also: threads and buffers that come with use
-        await asyncio.to_thread(
-            ends_counted, self._url
-        )  # who asks a worker for its counts is connected to it
+        await asyncio.to_thread(ends_counted, self._url)  # asking workers connects to them
         before = self.soaked.before = await asyncio.to_thread(look, self._url, self._temporary)
         await self._timed("states", self._hold_states())
         await self._timed("storm", self._storm(alone))
@@ -126,7 +124,7 @@ class Soak:
                 )
 
     async def _hold_states(self) -> None:
-        for state, door in cells()[:: self._size.cells]:
+        for state, door in cells(every_door=self._size.every_door):
             self.soaked.held.append(await hold_and_leave(self._url, state, door))
 
     # --- the storm -----------------------------------------------------------------------------------
