@@ -16,6 +16,7 @@ Family = Literal["orpheus", "trial"]
 POOL_TOKENS = 640
 """Of each family's cache: of the requests below, a handful run and the others wait."""
 ORPHEUS, TRIAL = "orpheus:toy", "trial"
+TOO_LATE = "deadline_exceeded"
 TEXTS = ("call 5 5 1", "dial 042", "7", "9 9 8", "call 3 1 4 1 5")
 TALES = ("once upon a time", "a", "the quick brown fox jumps over the lazy dog", "it was " * 20)
 
@@ -154,6 +155,10 @@ def failing_asks() -> list[Ask]:
         ask = Ask(f"fails in {fail} {at}", "trial", "generate", fields, kind="failing", code=code)
         plain = replace(ask, accept="text/plain", fields=fields | {"outputs": ["words"]})
         found += [ask, replace(ask, route="socket"), plain]
+    late = trial_fields("a", ["words"], max_tokens=200, turn_ms=20) | {"timeout_s": 0.5}
+    for accept in ("application/x-ndjson", "text/plain"):
+        ask = Ask("takes too long", "trial", "generate", late, accept, kind="failing", code=TOO_LATE)
+        found += [ask, replace(ask, route="socket")]
     never = trial_fields(TALES[0], max_tokens=POOL_TOKENS)
     found.append(
         Ask("never fits", "trial", "generate", never, kind="failing", code="context_length_exceeded")

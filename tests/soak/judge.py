@@ -1,4 +1,4 @@
-"""Whether every request had its one end: by what its client saw, by what the server remembers, by its counts."""
+"""Whether every request had its one end: by its client, by what the server remembers, by its counts."""
 
 from __future__ import annotations
 
