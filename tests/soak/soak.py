@@ -22,7 +22,6 @@ from tests.soak.states import Held, cells, hold_and_leave
 
 SOCKETS = 3
 """Shared by those requests that need none of their own; 32 may be open on each."""
-RETRY_S = 0.25
 SETTLE_S = 10.0
 GROWTH = 1.5
 """By how much a process may grow: what was freed stays with its allocator."""
@@ -80,7 +79,7 @@ class Soak:
         self._url = url
         self._temporary = temporary
         self._size = size
-        self._down: dict[Family, asyncio.Event] = {"orpheus": asyncio.Event(), "trial": asyncio.Event()}
+        self._is_back = asyncio.Event()  # every model is ready, as far as those know who wait for it
         self._seen: list[Seen] = []
         self._refused: list[Seen] = []
         self.soaked = Soaked(size)
@@ -133,16 +132,21 @@ class Soak:
         url = self._url
         ended = await asyncio.to_thread(ends_counted, url)
         losses = await asyncio.to_thread(losses_counted, url)
+        forgotten: list[str] = []
         planned = plan(self._size.requests, self._size.seed)
         slots = asyncio.Semaphore(self._size.in_flight)
+        asking = httpx.AsyncClient(base_url=url, timeout=30)
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(asking)
             shared = [await stack.enter_async_context(shared_socket(url)) for _ in range(SOCKETS)]
             looking = asyncio.create_task(self._watch())
             killing = asyncio.create_task(self._kill())
 
             async def one(n: int, ask: Ask) -> None:
                 async with slots:
-                    self._seen.append(await self._ask(ask, shared[n % SOCKETS]))
+                    seen = await self._ask(ask, shared[n % SOCKETS])
+                self._seen.append(seen)
+                forgotten.append(await check_memory(asking, seen))
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -160,7 +164,7 @@ class Soak:
         self.soaked.losses = {name: lost[name] - losses.get(name, 0) for name in lost}
         verdict = judge(self._seen, alone, self.soaked.outages)
         verdict.wrong += self.soaked.wrong
-        verdict.wrong += await check_memory(url, self._seen)
+        verdict.wrong += filter(None, forgotten)
         verdict.wrong += check_counts([*self._seen, *self._refused], self.soaked.ended)
         killed = Counter(name for _, name, _ in self._size.kills)
         if Counter(self.soaked.losses) != killed:
@@ -174,7 +178,7 @@ class Soak:
             if seen.code != DOWN:
                 return seen
             self._refused.append(seen)
-            await asyncio.sleep(RETRY_S)
+            await self._is_back.wait()
 
     async def _kill(self) -> None:
         for share, worker, family in self._size.kills:
@@ -184,10 +188,12 @@ class Soak:
                 state = (await asking.get("/v1/server")).json()
                 workers = [one for model in state["models"] for one in model["workers"]]
                 pid = next(one["pid"] for one in workers if one["name"] == worker)
+                self._is_back.clear()
                 os.kill(pid, signal.SIGKILL)
                 killed = time.monotonic()
                 noticed = await _wait_ready(asking, False)
                 ready = await _wait_ready(asking, True)
+                self._is_back.set()
             self.soaked.outages.append(Outage(worker, family, killed, noticed, ready))
 
     async def _watch(self) -> None:
@@ -219,5 +225,5 @@ class Soak:
 
 async def _wait_ready(asking: httpx.AsyncClient, wanted: bool) -> float:
     while ((await asking.get("/ready")).status_code == 200) is not wanted:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
     return time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any
 import httpx
 
 MEGABYTE = 1e6
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)
+"""Those in which the HTTP process encodes sound: asyncio's own, which come as they are needed and stay."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Standing:
         ]
         for name in before.processes.keys() & self.processes.keys():
             was, now = before.processes[name], self.processes[name]
-            if now.threads > was.threads:
+            if now.threads > was.threads + (POOL_THREADS if name == "http" else 0):
                 found.append(f"threads of {name}: {was.threads} before, {now.threads} now")
             if now.files > was.files:
                 more = dict(now.kinds - was.kinds)
