@@ -80,6 +80,7 @@ class Soak:
         self._temporary = temporary
         self._size = size
         self._is_back = asyncio.Event()  # every model is ready, as far as those know who wait for it
+        self._flying = 0
         self._seen: list[Seen] = []
         self._refused: list[Seen] = []
         self.soaked = Soaked(size)
@@ -144,7 +145,9 @@ class Soak:
 
             async def one(n: int, ask: Ask) -> None:
                 async with slots:
+                    self._in_flight(1)
                     seen = await self._ask(ask, shared[n % SOCKETS])
+                    self._in_flight(-1)
                 self._seen.append(seen)
                 forgotten.append(await check_memory(asking, seen))
 
@@ -170,6 +173,10 @@ class Soak:
         if Counter(self.soaked.losses) != killed:
             verdict.wrong.append(f"killed: {dict(killed)}, counted: {self.soaked.losses}")
         self.soaked.verdict = verdict
+
+    def _in_flight(self, more: int) -> None:
+        self._flying += more
+        self.soaked.peak["in flight"] = max(self.soaked.peak["in flight"], self._flying)
 
     async def _ask(self, ask: Ask, shared: SharedSocket) -> Seen:
         """Its end. While its model is not ready it is refused, and asks again."""
@@ -209,7 +216,7 @@ class Soak:
                 for name, value in peak.items():
                     self.soaked.peak[name] = max(self.soaked.peak[name], value)
                 self.soaked.busy_samples += all(model["running"] and model["waiting"] for model in models)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
 
     async def _settle(self) -> float:
         """Wait until nothing is held; how long that took. It need not come about: the standing tells."""
