@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -21,13 +22,14 @@ GOLDEN = Path(__file__).parents[2] / "plugins/orpheus/tests/data/golden"
 class RunningServer:
     """``walkserve serve …``, ready, with its address and what it printed."""
 
-    def __init__(self, *arguments: str, log: Path) -> None:
+    def __init__(self, *arguments: str, log: Path, environ: Mapping[str, str] | None = None) -> None:
         self._log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "walkserve", "serve", *arguments, "--device", "cpu"],
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=None if environ is None else {**os.environ, **environ},
             )
         self.url = ""
 

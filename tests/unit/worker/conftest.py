@@ -82,6 +82,7 @@ class Lender:
     def __init__(self, address: str) -> None:
         self.address = address
         self.lent: dict[int, Any] = {}
+        self.forgotten: list[str] = []
         self.keys = 0
 
     def put(self, value: Any) -> m.TensorRef:
@@ -95,6 +96,9 @@ class Lender:
     def free(self, keys: list[int]) -> None:
         for key in keys:
             self.lent.pop(key, None)
+
+    def forget(self, owner: str) -> None:
+        self.forgotten.append(owner)
 
 
 class Bench:

@@ -27,6 +27,7 @@ class Post:
     def __init__(self, *frames: list[m.Message]) -> None:
         self.frames = list(frames)
         self.sent: list[tuple[str, m.Message]] = []
+        self.forgotten: list[str] = []
 
     def receive(self, timeout_s: float | None = None) -> list[m.Message]:
         if self.frames:
@@ -37,6 +38,9 @@ class Post:
 
     def send(self, to: str, messages: Sequence[m.Message]) -> None:
         self.sent += [(to, message) for message in messages]
+
+    def forget(self, to: str) -> None:
+        self.forgotten.append(to)
 
 
 class Device:
@@ -367,3 +371,11 @@ def test_it_comes_round_also_when_nothing_happens(bench: Bench) -> None:
 
     loop(bench, Device(), Quiet()).run()
     assert waited == [IDLE_S] * 3
+
+
+def test_what_led_to_a_peer_is_let_go_of_when_another_is_in_its_place(bench: Bench) -> None:
+    post = Post()
+    worker = loop(bench, Device(), post)
+    for _ in range(2):  # said once more, it changes nothing
+        worker.turn([m.PeersChanged({RANK0: f"{RANK0}.1", "pipe.rank1": "pipe.rank1.2"})])
+    assert post.forgotten == worker.state.lending.carrier.forgotten == ["pipe.rank1.1"]

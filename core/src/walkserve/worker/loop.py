@@ -51,6 +51,8 @@ class WorkerLoop:
         while self.submitted and self.submitted[0][1].is_ready():
             self._finish()
         self.flush()
+        if self.state.gone:
+            self._forget()
         work = self.state.choose()
         if work is not None:
             self._submit(work)
@@ -67,6 +69,11 @@ class WorkerLoop:
                     self.mailbox.send(address, messages)
                 except Unsendable as error:  # the others of the frame are on their way
                     self.state.unsendable(error)
+
+    def _forget(self) -> None:
+        """Let go of what led to peers that are no more."""
+        while self.state.gone:
+            self.mailbox.forget(self.state.gone.pop())
 
     def _submit(self, work: Work) -> None:
         rows = [self.state.row(call, piece) for call, piece in zip(work.calls, work.pieces, strict=True)]

@@ -86,6 +86,8 @@ class WorkerState:
         self.conductor = "conductor"
         self.is_stopping = False
         self._watched = Watched(address, scheduler, lambda message: self._say(self.conductor, message))
+        self.gone: list[str] = []
+        """Addresses of peers that are no more, for whoever has the mailbox to forget."""
         self._lives: dict[int, Live] = {}
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
@@ -108,7 +110,7 @@ class WorkerState:
             case m.CloseRequest():
                 self._close(message.number)
             case m.PeersChanged():
-                self.streams.peers = message.addresses
+                self._peers_changed(message.addresses)
             case m.StopWorker():
                 self.is_stopping = True
             case m.FreeTensors():
@@ -121,6 +123,13 @@ class WorkerState:
                 self._hear_for_request(message)
         if self._watched.rounds:
             self._watched.answer()
+
+    def _peers_changed(self, addresses: Mapping[str, str]) -> None:
+        gone = set(self.streams.peers.values()) - set(addresses.values())
+        self.streams.peers = addresses
+        for address in sorted(gone):  # mapped, the memory of the dead stays
+            self.lending.carrier.forget(address)
+            self.gone.append(address)
 
     def _hear_for_request(self, message: ForRequest) -> None:
         live = self._lives.get(message.number)
@@ -449,7 +458,7 @@ class WorkerState:
 
 
 def _blamed(message: ForRequest) -> tuple[str, int]:
-    """The track and Walk that a message is for; ("", 0), the whole request, where no Walk can make up for it."""
+    """The track and Walk that a message is for; ("", 0), the whole request, where no Walk can make up."""
     if isinstance(message, m.StartWalk | m.ForkBranch):
         return message.track, message.walk
     return "", 0
