@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -45,4 +46,7 @@ def _of(kind: Any, texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind)
         return st.builds(kind, **{name: _of(hints[name], texts) for name in kind.__struct_fields__})
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return st.builds(kind, **{one.name: _of(hints[one.name], texts) for one in dataclasses.fields(kind)})
     raise TypeError(f"nothing is drawn for {kind}")

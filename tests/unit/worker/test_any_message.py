@@ -46,6 +46,9 @@ class Sent:
     def send(self, to: str, said: Sequence[m.Message]) -> None:
         self.said += [(to, one) for one in said]
 
+    def forget(self, to: str) -> None:
+        pass
+
 
 @given(heard=st.lists(st.lists(DRAWN, max_size=4), max_size=8))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
