@@ -68,9 +68,8 @@ class Rounds:
 
     def waits(self, spec: ModelSpec) -> list[StreamWait]:
         """Who waits for what, in the order tracks are declared."""
-        waits = [wait for one in self.answers.values() for wait in one.waits]
-        order = list(spec.tracks)
-        return sorted(waits, key=lambda wait: order.index(wait.track))
+        waits = [wait for one in self.answers.values() for wait in one.waits if wait.stream in spec.streams]
+        return [wait for track in spec.tracks for wait in waits if wait.track == track]
 
 
 class Stalls:
@@ -87,12 +86,13 @@ class Stalls:
 
     def hear(self, life: Life, message: m.Blocked | m.Stuck) -> None:
         """A writer has found its stream full, or a worker can do nothing more by itself."""
-        if isinstance(message, m.Stuck) and life.rounds is not None:
-            life.rounds.hear(message)
-            self.look(life)
-        elif isinstance(message, m.Blocked) and life.rounds is None and life.phase is Phase.RUNNING:
-            life.rounds = Rounds()
-            self.ask(life)
+        match message:
+            case m.Blocked() if life.rounds is None and life.phase is Phase.RUNNING:
+                life.rounds = Rounds()
+                self.ask(life)
+            case m.Stuck() if life.rounds is not None and message.address in life.holders:
+                life.rounds.hear(message)
+                self.look(life)
 
     def ask(self, life: Life) -> None:
         """Begin a round, if it is watched; whatever was answered before is void."""
