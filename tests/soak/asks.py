@@ -16,7 +16,7 @@ Family = Literal["orpheus", "trial"]
 POOL_TOKENS = 640
 """Of each family's cache: of the requests below, a handful run and the others wait."""
 ORPHEUS, TRIAL = "orpheus:toy", "trial"
-TOO_LATE, TOO_SLOW = "deadline_exceeded", "too_slow"
+TOO_LATE = "deadline_exceeded"
 TEXTS = ("call 5 5 1", "dial 042", "7", "9 9 8", "call 3 1 4 1 5")
 TALES = ("once upon a time", "a", "the quick brown fox jumps over the lazy dog", "it was " * 20)
 
@@ -159,10 +159,6 @@ def failing_asks() -> list[Ask]:
     for accept in ("application/x-ndjson", "text/plain"):
         ask = Ask("takes too long", "trial", "generate", late, accept, kind="failing", code=TOO_LATE)
         found += [ask, replace(ask, route="socket")]
-    # 96 MB, faster than they are read; 64 MiB may wait
-    much = trial_fields("a", ["marks"], width=1_000_000, max_tokens=24, seed=3)
-    ask = Ask("reads too slowly", "trial", "generate", much, kind="failing", code=TOO_SLOW, slowly_s=0.1)
-    found.append(ask)
     never = trial_fields(TALES[0], max_tokens=POOL_TOKENS)
     found.append(
         Ask("never fits", "trial", "generate", never, kind="failing", code="context_length_exceeded")
