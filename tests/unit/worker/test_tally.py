@@ -19,7 +19,7 @@ def work(rows: int, began_ms: float, ended_ms: float, tokens: int = 1) -> Work:
 
 
 def counted(tally: Tally) -> m.Tallied:
-    (one,) = tally.report("pipe.rank0", "pipe.rank0.1").methods
+    (one,) = tally.report("pipe.rank0", "pipe.rank0.1", {}).methods
     return one
 
 
