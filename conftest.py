@@ -1,4 +1,4 @@
-"""After every test: whatever it asked of an Engine, the engine's workers are sound, and nothing is left in them."""
+"""After every test: whatever it asked of an Engine, its workers are sound, and nothing is left in them."""
 
 from __future__ import annotations
 

@@ -237,7 +237,9 @@ def _check_choices(choices: Choices | OwnChoices) -> None:
         raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")
     overcommit = choices.get("overcommit", 1.0)
     if not 1.0 <= overcommit < inf:
-        raise SettingError(f"an overcommit of {overcommit:g} is nothing to admit by; give a number, at least 1")
+        raise SettingError(
+            f"an overcommit of {overcommit:g} is nothing to admit by; give a number, at least 1"
+        )
 
 
 def check_device(device: str) -> None:

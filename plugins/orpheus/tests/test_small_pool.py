@@ -22,7 +22,13 @@ VOICES = ("tara", "leah", "jess", "leo", "dan", "mia")
 def asked(index: int, prompt: int, *, pages: int = 3) -> dict:
     """A request that fills so many pages with what it has to begin with and what it adds."""
     most = pages * PAGE - prompt
-    return {"text": TEXTS[index], "voice": VOICES[index], "seed": index, "max_tokens": most, "temperature": 1.0}
+    return {
+        "text": TEXTS[index],
+        "voice": VOICES[index],
+        "seed": index,
+        "max_tokens": most,
+        "temperature": 1.0,
+    }
 
 
 @contextmanager

@@ -94,7 +94,9 @@ def test_a_cache_that_was_moved_to_host_memory_comes_back_to_the_bit_with_what_i
     cache.copy_pages(fork.reserve(3))  # a tail of its own, and one page more that was never committed
     fork.commit(1)
     tables = [main, fork, empty]
-    seen = [[as_bits(one[:, cache.slots(table, table.length)]) for one in (cache.k, cache.v)] for table in tables]
+    seen = [
+        [as_bits(one[:, cache.slots(table, table.length)]) for one in (cache.k, cache.v)] for table in tables
+    ]
 
     assert cache.save(tables) == 4, "three pages of main, of which fork shares two and has one more"
     assert (cache.pool.held, main.is_away, fork.is_away, empty.is_away) == (2, True, True, False)

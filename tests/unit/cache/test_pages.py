@@ -261,7 +261,7 @@ def test_check_finds_stored_pages_that_nobody_counts():
     with pytest.raises(PoolCorrupt, match="a stored page counts 2 holders, but 1 tables hold it"):
         pool.check([table])
     table.stored = []
-    with pytest.raises(PoolCorrupt, match="a branch of 5 tokens has 0 pages and 0 stored"):
+    with pytest.raises(PoolCorrupt, match="a branch of 5 tokens has 0 pages, 0 stored"):
         pool.check([table])
 
 

@@ -137,9 +137,7 @@ class ListCache:
     def write(self, table: PageTable, tokens: Sequence[object]) -> None:
         """As a batch does: room is reserved, and nothing committed yet."""
         self.copy_pages(table.reserve(len(tokens)))
-        for slot, token in zip(
-            table.slots(table.length, table.length + len(tokens)), tokens, strict=True
-        ):
+        for slot, token in zip(table.slots(table.length, table.length + len(tokens)), tokens, strict=True):
             assert self.pool.references(slot // self.pool.page_size) == 1, "a page is written by two branches"
             self.slots[slot] = token
 

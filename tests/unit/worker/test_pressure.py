@@ -138,7 +138,9 @@ class Rig:
         self._collect("conductor")
 
     def _worker(self, rank: str) -> WorkerState:
-        keys = {op.key for plan in self.served.plans.values() for op in plan.ops if RANKS[op.component] == rank}
+        keys = {
+            op.key for plan in self.served.plans.values() for op in plan.ops if RANKS[op.component] == rank
+        }
         return WorkerState(
             address=f"{rank}.1",
             model=Duo,
@@ -254,7 +256,9 @@ class Rig:
 
     @property
     def moved(self) -> int:
-        return sum(moves.pages_back for worker in self.workers.values() for moves in worker.room.moves.values())
+        return sum(
+            moves.pages_back for worker in self.workers.values() for moves in worker.room.moves.values()
+        )
 
     def outputs(self, tag: int) -> dict[str, list[Any]]:
         """Of one request, by output: the order between outputs is nobody's promise."""

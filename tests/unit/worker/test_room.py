@@ -1,4 +1,4 @@
-"""Room in a cache that is too small: who gets pages, whose cache moves out, who waits. A page has four tokens."""
+"""Room in a cache that is too small: who gets pages, whose cache moves out, who waits."""
 
 from itertools import count
 
@@ -42,7 +42,7 @@ def moves(bench):
 
 @pytest.fixture
 def small(bench):
-    """A worker whose cache has so many pages, with requests that have so many tokens there."""
+    """A worker whose cache has so many pages of four tokens, and requests that have so many tokens there."""
 
     def make(*tokens, pages):
         made = bench(RANK0, pages=pages, tokens=32)

@@ -146,7 +146,7 @@ class PagedCache:
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """In host memory; from a device by its queue, into pinned memory, which is not given to others meanwhile."""
+    """In host memory; from a device by its queue, into pinned memory that nobody else is given meanwhile."""
     if tensor.device.type == "cpu":
         return tensor
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -147,7 +147,7 @@ class PagePool:
                 if page.holders != count
             ]
             wrong += [
-                f"a branch of {table.length} tokens has {len(table.pages)} pages and {len(table.stored)} stored"
+                f"a branch of {table.length} tokens has {len(table.pages)} pages, {len(table.stored)} stored"
                 for table in tables
                 if max(len(table.pages), len(table.stored)) < table.committed_pages
                 or (table.pages and table.stored)
@@ -303,7 +303,7 @@ def committed_pages(tables: Iterable[PageTable]) -> list[int]:
 
 
 def go_away(tables: Iterable[PageTable], store: object) -> None:
-    """Give back the pages of these branches; ``store`` holds what ``committed_pages`` named, in that order."""
+    """Give back these branches' pages; ``store`` holds what ``committed_pages`` named, in that order."""
     tables = list(tables)
     stored = {page: StoredPage(store, index) for index, page in enumerate(committed_pages(tables))}
     for table in tables:

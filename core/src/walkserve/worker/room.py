@@ -1,12 +1,12 @@
 """Room in the caches: who gets pages when there are not enough for all, whose cache moves out, who waits.
 
-One order holds in every pool of every worker: the number of a request. For an older one caches of younger ones
-move to host memory, the youngest first, and nobody moves an older one's. So the oldest always goes on, and two
-pools cannot wait for each other. While somebody waits for pages of a pool, no younger one is given any.
+One order holds in every pool of every worker: the number of a request. For an older one, caches of younger
+ones move to host memory, the youngest first, and nobody moves an older one's. So the oldest always goes on, and
+two pools cannot wait for each other. While somebody waits for pages of a pool, no younger one is given any.
 
 A request's branches of one component move together, as forks share pages. None of its rows may be in flight
-then; one that is to move, and has some, starts no more of them until it has. Nothing of this happens while there
-are pages for everybody, which is always so without overcommit: then a batch costs one comparison.
+then; one that is to move, and has some, starts no more of them until it has. Nothing of this happens while
+there are pages for everybody, which is always so without overcommit: then a batch costs one comparison.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ class Room:
     def away(self) -> int:
         """Caches that are in host memory."""
         return len(self._away)
+
+    def holds(self, live: Live) -> bool:
+        """Whether a call of this request waits here."""
+        return any(call.run.live is live for _, _, call, _ in self._waiting)
 
     # --- asked for every batch --------------------------------------------------------------------
 
@@ -174,7 +178,10 @@ class Room:
         wants = _wants(call, piece)
         need = stored + wants
         if need > pool.free and need + _held(live, component) > pool.pages:
-            wants, need = 0, stored  # more than its family's budget said, and than there is: the engine fails it
+            wants, need = (
+                0,
+                stored,
+            )  # more than its family's budget said, and than there is: the engine fails it
         if need == 0:
             return True
         if first < number:

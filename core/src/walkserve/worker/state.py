@@ -86,7 +86,7 @@ class WorkerState:
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
-        self._watched = Watched(address, scheduler, lambda message: self._say(self.conductor, message))
+        self._watched = Watched(address, self._queues, lambda message: self._say(self.conductor, message))
         self.gone: list[str] = []
         """Addresses of peers that are no more, for whoever has the mailbox to forget."""
         self._lives: dict[int, Live] = {}
@@ -260,6 +260,10 @@ class WorkerState:
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         raise WalkserveError(f"Stop(upstream=True) on stream {stream!r} is not run by this version")
+
+    def _queues(self, live: Live) -> bool:
+        """Whether a call of it waits for a batch, or for room in a cache."""
+        return self.scheduler.holds(live) or self.room.holds(live)
 
     # --- calls ------------------------------------------------------------------------------------
 
