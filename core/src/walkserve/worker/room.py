@@ -1,8 +1,8 @@
 """Room in the caches: who gets pages when there are not enough for all, whose cache moves out, who waits.
 
 One order holds in every pool of every worker: the number of a request. For an older one, caches of younger
-ones move to host memory, the youngest first, and nobody moves an older one's. So the oldest always goes on, and
-two pools cannot wait for each other. While somebody waits for pages of a pool, no younger one is given any.
+ones move to host memory, the youngest first, and nobody moves an older one's. So the oldest always goes on,
+and two pools cannot wait for each other. While somebody waits for pages of a pool, no younger one gets any.
 
 A request's branches of one component move together, as forks share pages. None of its rows may be in flight
 then; one that is to move, and has some, starts no more of them until it has. Nothing of this happens while
