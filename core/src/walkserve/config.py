@@ -28,6 +28,7 @@ class ModelConfig(Struct, frozen=True):
         dtype: ``"float32"``, ``"bfloat16"`` or ``"auto"``: float32 on a CPU, bfloat16 on a GPU.
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
+        overcommit: How many times its pages a pool may be promised; what is too much moves to host memory.
         token_budget: The most tokens of a cached component in one batch.
         max_rows: The most rows in one batch.
         profile: Note of each request what it did and waited for.
@@ -44,6 +45,7 @@ class ModelConfig(Struct, frozen=True):
     dtype: str = "auto"
     deterministic: bool = False
     cache_tokens: int = CACHE_TOKENS
+    overcommit: float = 1.0
     token_budget: int = 512
     max_rows: int = 64
     profile: bool = False

@@ -293,12 +293,23 @@ class Tallied(Struct, frozen=True):
     time_up_to: tuple[int, ...]
 
 
+class Moved(Struct, frozen=True):
+    """Of a component: how often a request's cache has moved to host memory and back, and how many pages."""
+
+    component: str
+    caches_out: int
+    caches_back: int
+    pages_out: int
+    pages_back: int
+
+
 class Reported(Message, frozen=True):
     """A worker's counts, for metrics."""
 
     worker: str
     address: str
     methods: tuple[Tallied, ...]
+    caches: tuple[Moved, ...] = ()
 
 
 class MethodTotal(Struct, frozen=True):

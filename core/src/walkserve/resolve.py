@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from types import NoneType
 from typing import TypedDict, Unpack
@@ -36,6 +37,7 @@ class Choices(TypedDict, total=False):
         dtype: ``"auto"`` takes float32 on a CPU, bfloat16 on a GPU.
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
+        overcommit: How many times its pages a pool may be promised; what is too much moves to host memory.
         profile: Note of each request what it did and waited for.
         journal: A folder, made if need be, for a journal of each request.
         revision: Branch, tag or commit of the one model's repository.
@@ -49,6 +51,7 @@ class Choices(TypedDict, total=False):
     dtype: str
     deterministic: bool
     cache_tokens: int | None
+    overcommit: float
     profile: bool
     journal: Path | str | None
     revision: str | None
@@ -64,6 +67,7 @@ class OwnChoices(TypedDict, total=False):
     dtype: str
     deterministic: bool
     cache_tokens: int | None
+    overcommit: float
     revision: str | None
 
 
@@ -148,6 +152,7 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
             dtype=own.get("dtype", "auto"),
             deterministic=own.get("deterministic", False),
             cache_tokens=own.get("cache_tokens") or CACHE_TOKENS,
+            overcommit=float(own.get("overcommit", 1.0)),
             profile=choices.get("profile", False),
             journal=folder,
             device_ranks=device_ranks,
@@ -174,6 +179,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dtype": (str,),
     "deterministic": (bool,),
     "cache_tokens": (int, NoneType),
+    "overcommit": (int, float),
     "profile": (bool,),
     "journal": (str, Path, NoneType),
     "revision": (str, NoneType),
@@ -229,6 +235,11 @@ def _check_choices(choices: Choices | OwnChoices) -> None:
     cache_tokens = choices.get("cache_tokens")
     if cache_tokens is not None and cache_tokens < 1:
         raise SettingError(f"a cache of {cache_tokens} tokens holds nothing; give at least 1")
+    overcommit = choices.get("overcommit", 1.0)
+    if not 1.0 <= overcommit < inf:
+        raise SettingError(
+            f"an overcommit of {overcommit:g} is nothing to admit by; give a number, at least 1"
+        )
 
 
 def check_device(device: str) -> None:

@@ -88,6 +88,12 @@ def _tap(engine: Engine) -> Tap:
     return Tap(engine)
 
 
+@pytest.fixture(scope="session")
+def make_tap() -> type[Tap]:
+    """An ear on another engine."""
+    return Tap
+
+
 @pytest.fixture
 def tap(_tap: Tap) -> Tap:
     _tap.clear()

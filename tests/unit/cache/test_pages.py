@@ -5,7 +5,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from walkserve.cache.pages import OutOfPages, PagePool, PageTable, PoolCorrupt
+from walkserve.cache.pages import (
+    OutOfPages,
+    PagePool,
+    PageTable,
+    PoolCorrupt,
+    come_back,
+    committed_pages,
+    go_away,
+    stored_pages,
+)
 
 
 def filled(pool: PagePool, tokens: int) -> PageTable:
@@ -176,6 +185,86 @@ def test_dropping_twice_is_harmless():
     assert pool.held == 0
 
 
+def test_what_is_kept_of_branches_that_go_away_is_each_committed_page_once():
+    pool = PagePool(8, page_size=4)
+    table = filled(pool, 5)
+    table.reserve(10)  # not committed: nobody needs it
+    fork = table.fork()
+    assert committed_pages([table, fork]) == table.pages[:2]
+    go_away([table, fork], "host")
+    assert (pool.free, table.pages, fork.pages, table.length) == (8, [], [], 5)
+    assert table.stored == fork.stored and [page.holders for page in table.stored] == [2, 2]
+    pool.check([table, fork])
+
+
+def test_branches_that_come_back_share_what_they_shared():
+    pool = PagePool(8, page_size=4)
+    table = filled(pool, 5)
+    fork = table.fork()
+    go_away([table, fork], "host")
+    copied = come_back([table, fork])
+    assert [stored.index for stored, _ in copied] == [0, 1]
+    assert table.pages == fork.pages == [page for _, page in copied]
+    assert [pool.references(page) for page in table.pages] == [2, 2]
+    assert not table.is_away and not fork.is_away
+    pool.check([table, fork])
+
+
+def test_coming_back_without_room_changes_nothing():
+    pool = PagePool(2, page_size=4)
+    table = filled(pool, 5)
+    go_away([table], "host")
+    other = filled(pool, 1)
+    with pytest.raises(OutOfPages, match="2 pages wanted, 1 free"):
+        come_back([table])
+    assert table.is_away and pool.free == 1
+    pool.check([table, other])
+
+
+def test_a_branch_that_is_away_is_forked_rewound_and_dropped_like_any_other():
+    pool = PagePool(8, page_size=4)
+    table = filled(pool, 9)
+    go_away([table], "host")
+    fork = table.fork()
+    table.rewind(3)
+    assert len(stored_pages([table])) == 1 and len(stored_pages([table, fork])) == 3
+    come_back([table])
+    assert (len(table.pages), table.length, pool.held) == (1, 3, 1)
+    pool.check([table, fork])
+    fork.drop()
+    assert not fork.is_away
+    pool.check([table, fork])
+
+
+def test_a_branch_that_is_away_cannot_be_written():
+    table = filled(PagePool(8, page_size=4), 5)
+    go_away([table], "host")
+    with pytest.raises(PoolCorrupt, match="in host memory"):
+        table.reserve(1)
+    with pytest.raises(ValueError, match="0 are reserved"):
+        table.commit(1)
+
+
+def test_room_that_was_only_reserved_is_given_back_by_who_goes_away():
+    pool = PagePool(8, page_size=4)
+    table = PageTable(pool)
+    table.reserve(6)
+    go_away([table], "host")
+    assert not table.is_away and pool.free == 8
+
+
+def test_check_finds_stored_pages_that_nobody_counts():
+    pool = PagePool(8, page_size=4)
+    table = filled(pool, 5)
+    go_away([table], "host")
+    table.stored[0].holders = 2
+    with pytest.raises(PoolCorrupt, match="a stored page counts 2 holders, but 1 tables hold it"):
+        pool.check([table])
+    table.stored = []
+    with pytest.raises(PoolCorrupt, match="a branch of 5 tokens has 0 pages, 0 stored"):
+        pool.check([table])
+
+
 class Branches(RuleBasedStateMachine):
     """Tables over a pretended storage that remembers which token was written to which slot."""
 
@@ -197,20 +286,34 @@ class Branches(RuleBasedStateMachine):
     @rule(table=tables, tokens=st.integers(0, 8))
     def reserve_and_write(self, table, tokens):
         before = list(table.pages), table.length, self.pool.free
+        wanted = table.wants(tokens)
         try:
             copies = table.reserve(tokens)
-        except OutOfPages:
+        except OutOfPages as error:
+            assert error.wanted == wanted
             assert before == (table.pages, table.length, self.pool.free)
             return
-        size = self.pool.page_size
-        for source, target in copies:
-            for offset in range(size):
-                self.storage[target * size + offset] = self.storage.get(source * size + offset)
+        except PoolCorrupt:
+            assert table.is_away
+            return
+        assert before[2] - self.pool.free == wanted
+        self._copy(copies)
         slots = table.slots(table.length, table.length + tokens)
         for slot in slots:
-            assert self.pool.references(slot // size) == 1, "a page is written by two tables"
+            assert self.pool.references(slot // self.pool.page_size) == 1, "a page is written by two tables"
         self.written[table] = [object() for _ in slots]
         self.storage.update(zip(slots, self.written[table], strict=True))
+
+    def _copy(self, copies):
+        for source, target in copies:
+            self._set_page(target, self._page(source))
+
+    def _page(self, page):
+        size = self.pool.page_size
+        return [self.storage.get(page * size + offset) for offset in range(size)]
+
+    def _set_page(self, page, held):
+        self.storage.update((page * self.pool.page_size + offset, one) for offset, one in enumerate(held))
 
     @rule(table=tables, share=st.floats(0, 1))
     def commit(self, table, share):
@@ -219,11 +322,50 @@ class Branches(RuleBasedStateMachine):
         table.commit(tokens)
         self.tokens[table] += written[:tokens]
 
+    @rule(table=tables, share=st.floats(0, 1))
+    def rewind(self, table, share):
+        length = round(share * table.length)
+        table.rewind(length)
+        self.written.pop(table, None)
+        del self.tokens[table][length:]
+
     @rule(target=tables, table=tables)
     def fork(self, table):
         fork = table.fork()
         self.tokens[fork] = list(self.tokens[table])
         return fork
+
+    @rule(data=st.data())
+    def go_away(self, data):
+        """Any of them together, whatever they share with whom."""
+        tables = [table for table in self.tokens if data.draw(st.booleans())]
+        held = {page for table in tables for page in table.pages}
+        others = {page for table in self.tokens.keys() - set(tables) for page in table.pages}
+        free = self.pool.free
+        store = [self._page(page) for page in committed_pages(tables)]
+        go_away(tables, store)
+        assert self.pool.free == free + len(held - others)
+        for page in held - others:
+            self._set_page(page, [None] * self.pool.page_size)
+        for table in tables:
+            self.written.pop(table, None)
+
+    @rule(data=st.data())
+    def come_back(self, data):
+        tables = [table for table in self.tokens if table.is_away and data.draw(st.booleans())]
+        alone = {page for table in self.tokens.keys() - set(tables) for page in table.stored}
+        wanted, free = len(stored_pages(tables)), self.pool.free
+        wants = [table.wants(2) for table in tables]
+        try:
+            moved = come_back(tables)
+        except OutOfPages:
+            assert wanted > free == self.pool.free
+            return
+        assert free - self.pool.free == wanted == len(moved)
+        for stored, page in moved:
+            self._set_page(page, stored.store[stored.index])
+        if not alone & {stored for stored, _ in moved}:  # else they share it no more
+            assert [table.wants(2) for table in tables] == wants
 
     @rule(table=consumes(tables), again=st.booleans())
     def drop(self, table, again):
@@ -236,7 +378,12 @@ class Branches(RuleBasedStateMachine):
     @invariant()
     def every_branch_reads_its_own_tokens(self):
         for table, tokens in self.tokens.items():
-            assert [self.storage[slot] for slot in table.slots(0, table.length)] == tokens
+            assert table.length == len(tokens)
+            if table.is_away:
+                stored = [page.store[page.index] for page in table.stored]
+                assert [token for page in stored for token in page][: table.length] == tokens
+            else:
+                assert [self.storage[slot] for slot in table.slots(0, table.length)] == tokens
 
     @invariant()
     def counts_are_what_the_tables_hold(self):

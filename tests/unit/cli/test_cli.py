@@ -173,6 +173,7 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
         ("serve orpheus:toy --dtype bf16", "there is no dtype 'bf16'; there is auto, float32, bfloat16"),
         ("serve orpheus:toy --device gpu", "there is no device 'gpu'; there is auto, cpu, cuda"),
         ("serve orpheus:toy --cache-tokens 0", "0 is not in the range x>=1"),
+        ("serve orpheus:toy --overcommit 0.9", "0.9 is not in the range x>=1"),
         ("serve orpheus:toy --hub-token-file nowhere", "File 'nowhere' does not exist"),
         (
             "generate orpheus --text a --out a.aac",
@@ -402,6 +403,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
         *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
         *("--placement", mute / "p.yaml", "--profile", "--journal", mute / "journals"),
+        *("--overcommit", "2"),
         path=mute,
     )
     assert run.code == 7, run.errors
@@ -421,6 +423,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "dtype": "bfloat16",
         "deterministic": True,
         "cache_tokens": 64,
+        "overcommit": 2.0,
         "profile": True,
         "journal": f"{mute}/journals",
         "token_budget": 0,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from walkserve.conductor.admission import fit, pages_needed
+from walkserve.conductor.served import Served
 from walkserve.messages import PoolInfo
 from walkserve_sdk import (
     Budget,
@@ -141,3 +142,16 @@ def test_what_is_admitted_can_be_reserved() -> None:
         fitted(1, known, max_tokens=10)
     _, budget = fitted(1, known, max_tokens=8)
     assert pages_needed(budget, known)["second"] <= known["second"].pages
+
+
+def test_all_caches_of_a_request_are_promised_or_none() -> None:
+    served = Served("both", Both(), {"first": "both.rank0", "second": "both.rank1"})
+    served.pools = pools(first=10, second=4)
+    served.reserved = {"first": 2, "second": 3}
+    assert served.has_room_for({"first": 8, "second": 1})
+    assert not served.has_room_for({"first": 9, "second": 1})
+    assert not served.has_room_for({"first": 1, "second": 2})
+    assert served.has_room_for({})
+    served.overcommit = 1.5
+    assert served.has_room_for({"first": 13, "second": 3})
+    assert not served.has_room_for({"first": 13, "second": 4})

@@ -289,6 +289,22 @@ def test_who_finds_no_pages_waits_and_is_admitted_in_order(desk: Callable[..., D
     assert it.reserved == {} and it.state.open_requests == 0
 
 
+def test_under_overcommit_more_is_promised_than_there_is_but_no_more_than_that(
+    desk: Callable[..., Desk],
+) -> None:
+    it = desk(pages=6)  # each needs four
+    it.served["speaker"].overcommit = 2.0
+    admitted = []
+    for tag in range(4):
+        it.submit(tag, max_tokens=4)
+        admitted += only(it.hear(encoded(tag)), m.Admitted)
+    assert [message.tag for _, message in admitted] == [0, 1, 2]
+    assert it.reserved == {"lm": 12}
+    it.submit(9, max_tokens=10)  # 13 tokens on two branches are eight pages
+    (refused,) = only(it.hear(encoded(4)), m.RequestFailed)
+    assert refused[1].fault.code == "context_length_exceeded"
+
+
 def test_a_worker_that_no_track_calls_is_done_with_a_prepared_request(desk: Callable[..., Desk]) -> None:
     """So that its loss costs only requests that are being prepared."""
     it = desk()

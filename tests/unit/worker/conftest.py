@@ -1,13 +1,13 @@
 """A small family and one worker of it, without torch: pages are real, tensors any objects, lent by key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from walkserve import messages as m
-from walkserve.cache.pages import PagePool, PageTable
+from walkserve.cache.pages import PagePool, PageTable, come_back, committed_pages, go_away
 from walkserve.engine.rows import RowResult
 from walkserve.graph.lower import lower_model
 from walkserve.worker.scheduler import Limits, Scheduler, Work
@@ -100,6 +100,59 @@ class Lender:
     def forget(self, owner: str) -> None:
         self.forgotten.append(owner)
 
+    @property
+    def held(self) -> int:
+        return len(self.lent)
+
+
+class ListCache:
+    """A cache without tensors: a token is any object, and its place a slot in a list."""
+
+    def __init__(self, pages: int, page_size: int) -> None:
+        self.pool = PagePool(pages, page_size)
+        self.slots: list[object] = [None] * pages * page_size
+
+    def new_table(self) -> PageTable:
+        return PageTable(self.pool)
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        for page, held in [(target, self._page(source)) for source, target in copies]:
+            self._set_page(page, held)
+
+    def save(self, tables: Sequence[PageTable]) -> int:
+        store = [self._page(page) for page in committed_pages(tables)]
+        go_away(tables, store)
+        self.slots = [
+            "was moved" if self.pool.references(at // self.pool.page_size) == 0 else slot
+            for at, slot in enumerate(self.slots)
+        ]
+        return len(store)
+
+    def load(self, tables: Sequence[PageTable]) -> int:
+        moved = come_back(tables)
+        for stored, page in moved:
+            self._set_page(page, stored.store[stored.index])  # type: ignore[index]
+        return len(moved)
+
+    def write(self, table: PageTable, tokens: Sequence[object]) -> None:
+        """As a batch does: room is reserved, and nothing committed yet."""
+        self.copy_pages(table.reserve(len(tokens)))
+        for slot, token in zip(table.slots(table.length, table.length + len(tokens)), tokens, strict=True):
+            assert self.pool.references(slot // self.pool.page_size) == 1, "a page is written by two branches"
+            self.slots[slot] = token
+
+    def read(self, table: PageTable) -> list[object]:
+        """Its committed tokens."""
+        return [self.slots[slot] for slot in table.slots(0, table.length)]
+
+    def _page(self, page: int) -> list[object]:
+        size = self.pool.page_size
+        return self.slots[page * size : (page + 1) * size]
+
+    def _set_page(self, page: int, held: list[object]) -> None:
+        size = self.pool.page_size
+        self.slots[page * size : (page + 1) * size] = held
+
 
 class Bench:
     """One worker on a bench: messages in, batches through, and what it says.
@@ -108,14 +161,22 @@ class Bench:
     """
 
     def __init__(
-        self, rank: str, *, codec: str = RANK0, rows: int = 4, tokens: int = 8, splits: bool = True
+        self,
+        rank: str,
+        *,
+        codec: str = RANK0,
+        rows: int = 4,
+        tokens: int = 8,
+        splits: bool = True,
+        pages: int = 16,
     ) -> None:
         self.rank = rank
         self.address = f"{rank}.1"
         ranks = {"lm": RANK0, "tool": RANK0, "codec": codec}
         plans = lower_model(Pipe)
         keys = {op.key for plan in plans.values() for op in plan.ops if ranks[op.component] == rank}
-        self.pool = PagePool(16, page_size=4)
+        self.cache = ListCache(pages, page_size=4)
+        self.pool = self.cache.pool
         self.carrier = Lender(self.address)
         self.state = WorkerState(
             address=self.address,
@@ -125,7 +186,7 @@ class Bench:
             scheduler=Scheduler({key: Limits(rows, tokens, splits) for key in keys}),
             carrier=self.carrier,
             read_options=lambda sent: m.restore_options(Pipe.Options, sent),
-            new_table={"lm": lambda: PageTable(self.pool)} if rank == RANK0 else {},
+            caches={"lm": self.cache} if rank == RANK0 else {},
         )
         self.answers: dict[str, Callable[..., RowResult]] = {}
         self.hear(m.PeersChanged({RANK0: f"{RANK0}.1", RANK1: f"{RANK1}.1"}))
@@ -151,13 +212,18 @@ class Bench:
         work = self.state.choose()
         for call, piece in zip(work.calls, work.pieces, strict=True) if work else ():
             if call.branch.table is not None and call.op.keeps:
-                call.branch.table.reserve(piece)
+                number, table = call.run.live.opened.number, call.branch.table
+                self.cache.write(table, [(number, table.length + at) for at in range(piece)])
         return work
 
     def results(self, work: Work) -> list[RowResult]:
         found = []
         for call, piece in zip(work.calls, work.pieces, strict=True):
             row = self.state.row(call, piece)
+            table = call.branch.table
+            if table is not None:  # it reads what its own request has written, wherever that has been since
+                number = call.run.live.opened.number
+                assert self.cache.read(table) == [(number, at) for at in range(table.length)]
             answer = self.answers.get(call.op.method)
             if answer is not None:
                 found.append(answer(row))
@@ -191,5 +257,19 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Callable[..., Bench]:
-    return Bench
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Benches; when the test ends, each of their workers is sound."""
+    made: list[Bench] = []
+
+    def make(*args: Any, **how: Any) -> Bench:
+        made.append(Bench(*args, **how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.state.check()
+
+
+@pytest.fixture(scope="session")
+def list_cache() -> type[ListCache]:
+    return ListCache

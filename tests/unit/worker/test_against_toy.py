@@ -5,7 +5,7 @@ is chosen or finished, is drawn. Components are the toy's fakes, called row by r
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from walk_plugin_orpheus import Orpheus
 from walkserve import messages as m
-from walkserve.cache.pages import PagePool, PageTable
+from walkserve.cache.pages import PagePool, PageTable, come_back, committed_pages, go_away
 from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.delivery import Delivery, Done, Failed
@@ -72,6 +72,31 @@ class Lender:
         for key in keys:
             self.lent.pop((self.address, key), None)
 
+    @property
+    def held(self) -> int:
+        return sum(owner == self.address for owner, _ in self.lent)
+
+
+class Pages:
+    """A cache that holds nothing: the toy's components look at lengths only."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self.pool = pool
+
+    def new_table(self) -> PageTable:
+        return PageTable(self.pool)
+
+    def copy_pages(self, copies: Sequence[tuple[int, int]]) -> None:
+        pass
+
+    def save(self, tables: Sequence[PageTable]) -> int:
+        pages = len(committed_pages(tables))
+        go_away(tables, None)
+        return pages
+
+    def load(self, tables: Sequence[PageTable]) -> int:
+        return len(come_back(tables))
+
 
 @dataclass
 class Given:
@@ -108,14 +133,14 @@ class Rig:
         )
         for address, worker in self.workers.items():
             rank = address.removesuffix(".1")
-            pools = {name: m.PoolInfo(64, 4, 256) for name in worker.new_table}
+            pools = {name: m.PoolInfo(64, 4, 256) for name in worker.caches}
             self.conductor.hear(m.WorkerReady(rank, address, 1, {}, pools))
         self._collect("conductor", self.conductor.outbox)
 
     def _worker(self, model: Model, rank: str, ranks: Mapping[str, str]) -> WorkerState:
         plans = Served("toy", model, ranks).plans
         keys = {op.key for plan in plans.values() for op in plan.ops if ranks[op.component] == rank}
-        tables = {name: self._tables(pool) for name, pool in self.pools.items() if ranks[name] == rank}
+        caches = {name: Pages(pool) for name, pool in self.pools.items() if ranks[name] == rank}
         return WorkerState(
             address=f"{rank}.1",
             model=type(model),
@@ -124,12 +149,8 @@ class Rig:
             scheduler=Scheduler({key: Limits(rows=2, tokens=64) for key in keys}),
             carrier=Lender(f"{rank}.1", self.lent),
             read_options=lambda sent: sent,
-            new_table=tables,
+            caches=caches,
         )
-
-    @staticmethod
-    def _tables(pool: PagePool) -> Callable[[], PageTable]:
-        return lambda: PageTable(pool)
 
     # --- one step after the other -----------------------------------------------------------------
 
@@ -258,6 +279,8 @@ class Rig:
         assert self.delivery.is_over, "nothing is left to do, but the request has not ended"
         assert self.conductor.open_requests == 0
         assert all(worker.open_requests == 0 for worker in self.workers.values())
+        for worker in self.workers.values():
+            worker.check()
         assert {name: pool.held for name, pool in self.pools.items()} == dict.fromkeys(self.pools, 0)
         assert not any(self.served.reserved.values())
 

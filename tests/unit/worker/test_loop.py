@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from walkserve import messages as m
+from walkserve.cache.pages import PoolCorrupt
 from walkserve.engine.broken import DeviceBroke
 from walkserve.engine.rows import Row, RowResult
 from walkserve.worker.loop import IDLE_S, WorkerLoop
@@ -379,3 +380,38 @@ def test_what_led_to_a_peer_is_let_go_of_when_another_is_in_its_place(bench: Ben
     for _ in range(2):  # said once more, it changes nothing
         worker.turn([m.PeersChanged({RANK0: f"{RANK0}.1", "pipe.rank1": "pipe.rank1.2"})])
     assert post.forgotten == worker.state.lending.carrier.forgotten == ["pipe.rank1.1"]
+
+
+class Quiet(Post):
+    """A mailbox that stays empty for so many rounds before a test is over."""
+
+    rounds = 3
+
+    def receive(self, timeout_s: float | None = None) -> list[m.Message]:
+        if not self.frames and timeout_s and self.rounds:
+            self.rounds -= 1
+            return []
+        return super().receive(timeout_s)
+
+
+def test_the_cache_is_checked_once_when_there_is_nothing_to_do_any_more(bench: Bench) -> None:
+    device, post = Device(), Quiet(start(0, 0, 2))
+    worker = loop(bench, device, post)
+    checked: list[int] = []
+    worker.state.check_when_idle = lambda: checked.append(len(post.sent))
+    with pytest.raises(Blocked):
+        worker.run()
+    assert checked == [len(post.sent)]
+    post.frames, post.rounds = [[m.CloseRequest(0)]], 3
+    with pytest.raises(Blocked):
+        worker.run()
+    assert checked == [3, len(post.sent)] == [3, 4]
+
+
+def test_a_worker_whose_cache_is_broken_ends(bench: Bench) -> None:
+    device, post = Device(), Quiet(start(0, 0, 2))
+    worker = loop(bench, device, post)
+    (lost,) = worker.state.caches["lm"].pool.take(1)
+    with pytest.raises(PoolCorrupt, match=f"page {lost} counts 1 holders, but 0 tables hold it"):
+        worker.run()
+    worker.state.caches["lm"].pool.release([lost])

@@ -19,7 +19,7 @@ def work(rows: int, began_ms: float, ended_ms: float, tokens: int = 1) -> Work:
 
 
 def counted(tally: Tally) -> m.Tallied:
-    (one,) = tally.report("pipe.rank0", "pipe.rank0.1").methods
+    (one,) = tally.report("pipe.rank0", "pipe.rank0.1", {}).methods
     return one
 
 
@@ -82,3 +82,11 @@ def test_a_worker_tells_who_asks_and_nobody_else(bench: Bench) -> None:
     by_method = {(one.component, one.method): one for one in reported.methods}
     assert by_method["lm", "next"].batches == by_method["lm", "next"].rows == 3
     assert by_method["codec", "decode"].batches == 0  # a method that has not run is there all the same
+
+
+def test_a_worker_tells_which_caches_have_moved(bench: Bench) -> None:
+    worker = bench("pipe.rank0")
+    moved = worker.state.room.moves["lm"]
+    moved.caches_out, moved.caches_back, moved.pages_out, moved.pages_back = 3, 2, 7, 5
+    (reported,) = worker.hear(m.Report("http"))["http"]
+    assert reported.caches == (m.Moved("lm", 3, 2, 7, 5),)

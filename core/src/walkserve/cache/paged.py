@@ -5,10 +5,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from walkserve.cache.pages import PagePool, PageTable
+from walkserve.cache.pages import (
+    PagePool,
+    PageTable,
+    come_back,
+    committed_pages,
+    go_away,
+)
 from walkserve_sdk import KVShape
 
 __all__ = ["KVShape", "PagedCache"]
+
+
+class _HostPages:
+    """Pages moved out together: K and V, each (layers, pages, page_size * kv_heads * head_dim)."""
+
+    def __init__(self, k: Tensor, v: Tensor) -> None:
+        self.k = k
+        self.v = v
 
 
 class PagedCache:
@@ -44,6 +58,54 @@ class PagedCache:
         for storage in (self.k, self.v):
             pages = storage.view(self.shape.layers, self.pool.pages, self.pool.page_size, -1)
             pages[:, targets] = pages[:, sources]
+
+    def save(self, tables: Sequence[PageTable]) -> int:
+        """Move branches to host memory, a page that several share once, and free their pages.
+
+        On a device this is put into its ordered queue, and nothing waits: who writes to these pages next
+        comes after it there, and so does ``load``.
+
+        Returns:
+            How many pages were moved.
+        """
+        pages = committed_pages(tables)
+        at = self._at(pages)
+        go_away(tables, _HostPages(*(_to_host(self._by_page(one).index_select(1, at)) for one in self._both)))
+        return len(pages)
+
+    def load(self, tables: Sequence[PageTable]) -> int:
+        """Bring back branches, all at once that share pages.
+
+        Returns:
+            How many pages were moved.
+
+        Raises:
+            OutOfPages: If they have no room; then nothing has changed.
+        """
+        moved: dict[_HostPages, list[tuple[int, int]]] = {}
+        for stored, page in come_back(tables):
+            assert isinstance(stored.store, _HostPages)
+            moved.setdefault(stored.store, []).append((stored.index, page))
+        for store, pairs in moved.items():
+            sources, targets = zip(*pairs, strict=True)
+            at = self._at(targets)
+            for storage, host in zip(self._both, (store.k, store.v), strict=True):
+                back = host.to(storage.device, non_blocking=True)
+                if sources != tuple(range(host.shape[1])):  # only a part of what was moved out together
+                    back = back.index_select(1, self._at(sources))
+                self._by_page(storage).index_copy_(1, at, back)
+        return sum(map(len, moved.values()))
+
+    @property
+    def _both(self) -> tuple[Tensor, Tensor]:
+        return self.k, self.v
+
+    def _by_page(self, storage: Tensor) -> Tensor:
+        """(layers, pages, page_size * kv_heads * head_dim), the same memory."""
+        return storage.view(self.shape.layers, self.pool.pages, -1)
+
+    def _at(self, pages: Sequence[int]) -> Tensor:
+        return torch.tensor(pages, dtype=torch.int64, device=self.k.device)
 
     def slots(self, table: PageTable, stop: int) -> Tensor:
         """Where tokens 0 to ``stop`` of a branch lie, as (stop,) int64 on the cache's device."""
@@ -81,3 +143,11 @@ class PagedCache:
         for storage, gathered in ((self.k, k), (self.v, v)):
             torch.index_select(storage[layer].view(-1, place), 0, at, out=gathered[:stored].view(-1, place))
         return k, v
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """In host memory; from a device by its queue, into pinned memory that nobody else is given meanwhile."""
+    if tensor.device.type == "cpu":
+        return tensor
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)

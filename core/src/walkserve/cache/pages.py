@@ -7,10 +7,13 @@ holds the storage and carries out the page copies that ``reserve`` asks for.
              committed          reserved, not yet visible
     |0 1 2 3|4 5 . .|    ->    |0 1 2 3|4 5 x x|x . . .|      reserve(3), page size 4
      page 7  page 2             page 7  page 2  page 9
+
+Branches may be away: what their pages held is in host memory, page by page, and the pages are free. They
+keep their length, and may be forked, rewound and dropped like any other.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class OutOfPages(Exception):
@@ -130,14 +133,43 @@ class PagePool:
         if sum(self._is_free) != self.free:
             wrong.append(f"{sum(self._is_free)} pages are free, {self.free} are counted")
         if tables is not None:
+            tables = list(tables)
             holders = Counter(page for table in tables for page in table.pages)
+            stored = Counter(page for table in tables for page in table.stored)
             wrong += [
                 f"page {page} counts {self._references[page]} holders, but {holders[page]} tables hold it"
                 for page in range(self.pages)
                 if self._references[page] != holders[page]
             ]
+            wrong += [
+                f"a stored page counts {page.holders} holders, but {count} tables hold it"
+                for page, count in stored.items()
+                if page.holders != count
+            ]
+            wrong += [
+                f"a branch of {table.length} tokens has {len(table.pages)} pages, {len(table.stored)} stored"
+                for table in tables
+                if max(len(table.pages), len(table.stored)) < table.committed_pages
+                or (table.pages and table.stored)
+            ]
         if wrong:
             raise PoolCorrupt("; ".join(wrong))
+
+
+class StoredPage:
+    """What one page held, in host memory.
+
+    Args:
+        store: Whatever holds it, and others of the same move.
+        index: Its place there.
+    """
+
+    __slots__ = ("holders", "index", "store")
+
+    def __init__(self, store: object, index: int) -> None:
+        self.store = store
+        self.index = index
+        self.holders = 0  # tables that are away and share it
 
 
 class PageTable:
@@ -146,13 +178,40 @@ class PageTable:
     A turn first reserves room, its batch writes there, and only ``commit`` makes
     the tokens part of the branch. Room that was never committed is used again by
     the next ``reserve``, so a turn that is thrown away needs no undoing.
+
+    Attributes:
+        stored: Where its committed pages are while it is away; empty otherwise.
     """
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
         self.pages: list[int] = []
+        self.stored: list[StoredPage] = []
         self.length = 0
         self._reserved = 0
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its pages are in host memory: it can neither be read nor written."""
+        return bool(self.stored)
+
+    @property
+    def committed_pages(self) -> int:
+        """Pages that its committed tokens fill or begin."""
+        return -(-self.length // self.pool.page_size)
+
+    def wants(self, tokens: int) -> int:
+        """How many fresh pages ``reserve(tokens)`` would take; of a branch that is away, once it is back."""
+        size = self.pool.page_size
+        first = self.length // size
+        stop = -(-(self.length + tokens) // size)
+        if self.stored:
+            there = self.committed_pages
+            splits = tokens > 0 and first < there and self.stored[first].holders > 1
+        else:
+            there = len(self.pages)
+            splits = tokens > 0 and first < there and self.pool.references(self.pages[first]) > 1
+        return max(0, stop - there) + splits
 
     def reserve(self, tokens: int) -> list[tuple[int, int]]:
         """Make room for ``tokens`` after the committed length.
@@ -166,6 +225,8 @@ class PageTable:
         """
         if tokens < 0:
             raise ValueError(f"cannot reserve {tokens} tokens")
+        if self.stored:
+            raise PoolCorrupt("a branch is written whose pages are in host memory")
         size = self.pool.page_size
         first = self.length // size  # the page the next token goes to
         stop = -(-(self.length + tokens) // size)
@@ -203,9 +264,12 @@ class PageTable:
     def fork(self) -> "PageTable":
         """Continue the committed tokens under a second table, sharing their pages."""
         other = PageTable(self.pool)
-        other.pages = self.pages[: -(-self.length // self.pool.page_size)]
+        other.pages = self.pages[: self.committed_pages]
+        other.stored = self.stored[: self.committed_pages]
         other.length = self.length
         self.pool.share(other.pages)
+        for page in other.stored:
+            page.holders += 1
         return other
 
     def slots(self, start: int, stop: int) -> list[int]:
@@ -221,6 +285,57 @@ class PageTable:
 
     def drop(self) -> None:
         """Give all pages back; the branch is empty afterwards. Twice is harmless."""
+        self.length = 0
+        self._let_go()
+
+    def _let_go(self) -> None:
         pages, self.pages = self.pages, []
-        self.length = self._reserved = 0
+        stored, self.stored = self.stored, []
+        self._reserved = 0
         self.pool.release(pages)
+        for page in stored:
+            page.holders -= 1
+
+
+def committed_pages(tables: Iterable[PageTable]) -> list[int]:
+    """What has to be kept of branches that go away together: each page once, whoever shares it."""
+    return list(dict.fromkeys(page for table in tables for page in table.pages[: table.committed_pages]))
+
+
+def go_away(tables: Iterable[PageTable], store: object) -> None:
+    """Give back these branches' pages; ``store`` holds what ``committed_pages`` named, in that order."""
+    tables = list(tables)
+    stored = {page: StoredPage(store, index) for index, page in enumerate(committed_pages(tables))}
+    for table in tables:
+        if not table.is_away:
+            kept = [stored[page] for page in table.pages[: table.committed_pages]]
+            table._let_go()
+            table.stored = kept
+            for page in kept:
+                page.holders += 1
+
+
+def stored_pages(tables: Iterable[PageTable]) -> list[StoredPage]:
+    """What branches that come back together will need pages for: each stored page once."""
+    return list(dict.fromkeys(page for table in tables for page in table.stored[: table.committed_pages]))
+
+
+def come_back(tables: Sequence[PageTable]) -> list[tuple[StoredPage, int]]:
+    """Take pages for branches that are away: all that share a stored page, or they would share it no more.
+
+    Returns:
+        (stored page, page) that storage must copy before anyone reads.
+
+    Raises:
+        OutOfPages: If fewer pages are free than they need; then nothing has changed.
+    """
+    wanted = stored_pages(tables)
+    found = dict(zip(wanted, tables[0].pool.take(len(wanted)) if wanted else (), strict=True))
+    for table in tables:
+        pages = [found[page] for page in table.stored[: table.committed_pages]]
+        table._let_go()
+        table.pages = pages
+        table.pool.share(pages)
+    if tables:
+        tables[0].pool.release(found.values())  # each table counts by itself now
+    return list(found.items())

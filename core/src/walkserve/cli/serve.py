@@ -100,6 +100,7 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
     resolved = resolve_models(
         asked,
         placement=value["placement"],
+        overcommit=value["overcommit"],
         profile=value["profile"],
         journal=value["journal"],
         **choices(settled),

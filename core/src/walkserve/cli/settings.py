@@ -271,6 +271,14 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         "A YAML or TOML file: which component is on which rank.",
         metavar="FILE",
     ),
+    Setting(
+        "overcommit",
+        click.FloatRange(min=1),
+        1.0,
+        "How many times its pages a cache may be promised; what is too much moves to host memory.",
+        metavar="X",
+        is_own=True,
+    ),
     Setting("profile", click.BOOL, False, "Note where the time of each request goes; see walkserve profile."),
     Setting(
         "journal",

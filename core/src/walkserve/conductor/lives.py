@@ -252,10 +252,7 @@ class Lives:
         """Give the oldest that wait their caches, all of a request's or none."""
         while served.queue:
             life = served.queue[0]
-            if any(
-                served.reserved.get(part, 0) + pages > served.pools[part].pages
-                for part, pages in life.pages.items()
-            ):
+            if not served.has_room_for(life.pages):
                 return
             self._happen(life, Event.ADMITTED)
 

@@ -37,6 +37,7 @@ def served_models(models: Iterable[ModelConfig]) -> dict[str, Served]:
             load_model(config.family, config.plugins)(config.checkpoint),
             config.ranks,
             profiles=config.profile,
+            overcommit=config.overcommit,
         )
         for config in models
     }

@@ -34,13 +34,23 @@ class Served:
         model: The family, for one checkpoint.
         ranks: Component -> name of the worker that holds it.
         profiles: Note of each request what it does, and tell its client when it ends.
+        overcommit: How many times its pages each pool may be promised.
     """
 
-    def __init__(self, name: str, model: Model, ranks: Mapping[str, str], *, profiles: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        ranks: Mapping[str, str],
+        *,
+        profiles: bool = False,
+        overcommit: float = 1.0,
+    ) -> None:
         self.name = name
         self.model = model
         self.ranks = dict(ranks)
         self.profiles = profiles
+        self.overcommit = overcommit
         self.plans = lower_model(type(model))
         self.workers = {rank: WorkerRecord(rank) for rank in dict.fromkeys(ranks.values())}
         self.pools: dict[str, m.PoolInfo] = {}
@@ -84,6 +94,13 @@ class Served:
     @property
     def has_all_workers(self) -> bool:
         return all(worker.state == "ready" for worker in self.workers.values())
+
+    def has_room_for(self, pages: Mapping[str, int]) -> bool:
+        """Whether so many pages of each component may be promised to one more request, all of them."""
+        return all(
+            self.reserved.get(part, 0) + more <= self.pools[part].pages * self.overcommit
+            for part, more in pages.items()
+        )
 
     def info(self, running: int) -> m.ModelInfo:
         """For ``/v1/server``."""

@@ -75,6 +75,8 @@ class Runtime(Collector):
             report = self._caller.reports.get(worker.name)
             for tallied in report.methods if report is not None else ():
                 _add_method(found, labels, tallied)
+            for moved in report.caches if report is not None else ():
+                _add_moves(found, [*labels, moved.component], moved)
 
 
 def _add_method(found: dict[str, Any], model: list[str], tallied: m.Tallied) -> None:
@@ -85,6 +87,15 @@ def _add_method(found: dict[str, Any], model: list[str], tallied: m.Tallied) -> 
     found["walkserve_batch_duration_seconds"].add_metric(labels, times, sum_value=tallied.busy_ns / 1e9)
     found["walkserve_batch_tokens"].add_metric(labels, tallied.tokens)
     found["walkserve_batches_broken"].add_metric(labels, tallied.broken)
+
+
+def _add_moves(found: dict[str, Any], component: list[str], moved: m.Moved) -> None:
+    for name, out, back in (
+        ("walkserve_cache_moves", moved.caches_out, moved.caches_back),
+        ("walkserve_cache_pages_moved", moved.pages_out, moved.pages_back),
+    ):
+        found[name].add_metric([*component, "out"], out)
+        found[name].add_metric([*component, "back"], back)
 
 
 def _buckets(counts: tuple[int, ...], unit: float) -> list[tuple[str, float]]:
@@ -109,6 +120,16 @@ def _empty() -> dict[str, Any]:
         "walkserve_requests_waiting": (gauge, "Requests that wait for room in the caches.", _MODEL),
         "walkserve_cache_pages": (gauge, "Pages of a component's cache.", component),
         "walkserve_cache_pages_reserved": (gauge, "Pages that are reserved for requests.", component),
+        "walkserve_cache_moves": (
+            counter,
+            "Times that a request's cache has moved to host memory, or back.",
+            (*component, "direction"),
+        ),
+        "walkserve_cache_pages_moved": (
+            counter,
+            "Pages that have moved to host memory, or back.",
+            (*component, "direction"),
+        ),
         "walkserve_worker_ready": (gauge, "1 when the worker has loaded and lives.", worker),
         "walkserve_worker_scrape_stale": (
             gauge,

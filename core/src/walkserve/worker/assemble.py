@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from walkserve import messages as m
-from walkserve.cache.pages import PageTable
 from walkserve.config import ModelConfig, rank_number
 from walkserve.engine.held import Held, hold
 from walkserve.engine.local import LocalEngine
@@ -94,7 +93,7 @@ class Worker:
             scheduler=Scheduler(self._limits(plans, held)),
             carrier=self.carrier,
             read_options=lambda sent: m.restore_options(model.Options, sent),
-            new_table={name: _tables(one) for name, one in held.items() if one.cache is not None},
+            caches={name: one.cache for name, one in held.items() if one.cache is not None},
             profiles=self.config.profile,
         )
         self.loop = WorkerLoop(
@@ -157,11 +156,6 @@ class Worker:
                     tile=TILE if self.config.deterministic else 0,
                 )
         return limits
-
-
-def _tables(held: Held) -> Callable[[], PageTable]:
-    assert held.cache is not None
-    return held.cache.new_table
 
 
 def _dtype(wanted: str, device: torch.device) -> torch.dtype:

@@ -15,6 +15,10 @@ _AS_IT_IS = (bool, int, float, str, m.Blob, m.Array, m.TensorRef)
 class Carrier(Protocol):
     """Lends tensors to other processes and takes theirs."""
 
+    @property
+    def held(self) -> int:
+        """Tensors that are lent now."""
+
     def put(self, tensor: Any) -> m.Array | m.TensorRef: ...
     def take(self, value: m.Array | m.TensorRef) -> Any: ...
     def free(self, keys: list[int]) -> None: ...

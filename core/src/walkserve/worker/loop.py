@@ -38,11 +38,19 @@ class WorkerLoop:
 
         Raises:
             DeviceBroke: The device is broken; nothing more can be run.
+            PoolCorrupt: The cache cannot be trusted any more, as it turned out when nothing was to be done.
         """
+        is_checked = True  # nothing has happened since
         while not self.state.is_stopping:
             self.beat()
             busy = self.state.scheduler.waiting or self.submitted or self.state.outbox
-            self.turn(self.mailbox.receive(0 if busy else IDLE_S))
+            heard = self.mailbox.receive(0 if busy else IDLE_S)
+            if busy or heard:
+                is_checked = False
+            elif not is_checked:
+                self.state.check_when_idle()
+                is_checked = True
+            self.turn(heard)
 
     def turn(self, heard: list[Message]) -> None:
         """One round."""

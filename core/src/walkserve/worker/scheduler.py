@@ -103,7 +103,7 @@ class Scheduler:
         self.waiting += 1
 
     def put_back(self, call: Call) -> None:
-        """A piece of it was run; the rest keeps its place."""
+        """A piece of it was run, or it had to wait for room in the cache; it keeps its place."""
         self._queues[call.op.key].of(call).appendleft(call)
         self.waiting += 1
 
@@ -111,6 +111,11 @@ class Scheduler:
         """Whether a call of this request waits here, be it one that counts no more; it looks at them all."""
         lines = (line for queue in self._queues.values() for line in queue.deques)
         return any(call.run.live is live for line in lines for call in line)
+
+    def wrong(self) -> list[str]:
+        """What contradicts itself here."""
+        there = sum(len(line) for queue in self._queues.values() for line in queue.deques)
+        return [] if there == self.waiting else [f"{there} calls are queued, but {self.waiting} are counted"]
 
     def choose(self) -> Work | None:
         """Take the next batch out of the queues; None when nothing is ready."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from walkserve import messages as m
 from walkserve.worker.live import Live
-from walkserve.worker.scheduler import Scheduler
 from walkserve_sdk.stalls import StreamWait
 
 
@@ -15,12 +14,15 @@ class Watched:
 
     Args:
         address: This worker's.
+        queues: Whether a call of a request waits for a batch, or for room in a cache.
         tell: Says it to the conductor.
     """
 
-    def __init__(self, address: str, scheduler: Scheduler, tell: Callable[[m.Message], None]) -> None:
+    def __init__(
+        self, address: str, queues: Callable[[Live], bool], tell: Callable[[m.Message], None]
+    ) -> None:
         self._address = address
-        self._scheduler = scheduler
+        self._queues = queues
         self._tell = tell
         self.rounds: dict[int, tuple[Live, int]] = {}
         """Number -> the round that is not answered yet."""
@@ -39,11 +41,11 @@ class Watched:
                 self._tell(self._stuck(live, round))
 
     def _is_stuck(self, live: Live) -> bool:
-        """Nothing of it is in a batch, waits for one, or has its turn on a branch."""
+        """Nothing of it is in a batch, waits for one or for room, or has its turn on a branch."""
         return (
             live.in_flight == 0
             and not any(branch.is_busy for branch in live.branches.values())
-            and not self._scheduler.holds(live)
+            and not self._queues(live)
         )
 
     def _stuck(self, live: Live, round: int) -> m.Stuck:

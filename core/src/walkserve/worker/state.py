@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
 from walkserve import messages as m
-from walkserve.cache.pages import PageTable
+from walkserve.cache.pages import PoolCorrupt
 from walkserve.engine.broken import raise_if_broken
 from walkserve.engine.rows import UNCHANGED, Row, RowResult
 from walkserve.graph.plan import Plan
@@ -23,6 +23,7 @@ from walkserve.worker.hand_over import HandOver
 from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.profile import RequestProfile
+from walkserve.worker.room import Cache, Room
 from walkserve.worker.scheduler import Scheduler, Work
 from walkserve.worker.stalls import Watched
 from walkserve.worker.tally import Tally
@@ -55,7 +56,7 @@ class WorkerState:
         ranks: Component -> name of the rank that holds it.
         carrier: Lends and takes tensors.
         read_options: Makes the family's Options of what a message carried.
-        new_table: Component -> an empty page table, for those with a cache.
+        caches: Component -> its cache, for those that have one.
         profiles: Note of each request what it does, and tell its client when it is let go of.
     """
 
@@ -68,7 +69,7 @@ class WorkerState:
         scheduler: Scheduler,
         carrier: Carrier,
         read_options: Callable[[Any], Any],
-        new_table: Mapping[str, Callable[[], PageTable]],
+        caches: Mapping[str, Cache],
         *,
         profiles: bool = False,
     ) -> None:
@@ -79,16 +80,17 @@ class WorkerState:
         self.scheduler = scheduler
         self.lending = Lending(carrier, self._say)
         self.read_options = read_options
-        self.new_table = new_table
+        self.caches = caches
         self.profiles = profiles
         self.tally = Tally(scheduler.limits)
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
         self.is_stopping = False
-        self._watched = Watched(address, scheduler, lambda message: self._say(self.conductor, message))
+        self._watched = Watched(address, self._queues, lambda message: self._say(self.conductor, message))
         self.gone: list[str] = []
         """Addresses of peers that are no more, for whoever has the mailbox to forget."""
         self._lives: dict[int, Live] = {}
+        self.room = Room(caches, self._lives, go_on=scheduler.put_back, forget=self.forget)
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
         self.streams = HandOver(
@@ -116,11 +118,13 @@ class WorkerState:
             case m.FreeTensors():
                 self.lending.carrier.free(message.keys)
             case m.Report():
-                self._say(message.client, self.tally.report(self.rank, self.address))
+                self._say(message.client, self.tally.report(self.rank, self.address, self.room.moves))
             case m.Unreadable():
                 self._could_not_read(message)
             case _:
                 self._hear_for_request(message)
+        if self.room.waiting:
+            self.room.retry()
         if self._watched.rounds:
             self._watched.answer()
 
@@ -201,6 +205,7 @@ class WorkerState:
             branch.drop()
         self.lending.carrier.free(live.exports)
         del self._lives[number]
+        self.room.release(number)
         if live.profile is not None:
             self._say(live.opened.client, live.profile.told(live.opened.tag, self.rank, self.address))
         self._say(self.conductor, m.RequestClosed(number, self.rank, self.address))
@@ -215,9 +220,12 @@ class WorkerState:
         if message.branch != message.to:
             forked = self._branch(live, (message.component, message.branch)).fork()
             old = live.branches.pop((message.component, message.to), None)
-            if old is not None:
+            if old is not None and old.is_busy:  # what still runs on it keeps its pages, until the end
+                live.branches[(message.component, f"{message.to}, replaced {len(live.branches)}")] = old
+            elif old is not None:
                 old.drop()
             live.branches[(message.component, message.to)] = forked
+            self.room.replaced(live, message.component)
         self._say(self.conductor, m.BranchForked(live.opened.number, message.track, message.walk))
 
     def _say(self, address: str, message: m.Message) -> None:
@@ -253,6 +261,10 @@ class WorkerState:
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         raise WalkserveError(f"Stop(upstream=True) on stream {stream!r} is not run by this version")
 
+    def _queues(self, live: Live) -> bool:
+        """Whether a call of it waits for a batch, or for room in a cache."""
+        return self.scheduler.holds(live) or self.room.holds(live)
+
     # --- calls ------------------------------------------------------------------------------------
 
     def offer(self, call: Call) -> None:
@@ -270,7 +282,7 @@ class WorkerState:
             live.profile.offered(call)
         if op.has_streams and self.streams.holds_up(call):
             return
-        if op.component in self.new_table:
+        if op.component in self.caches:
             call.tokens = _tokens(call)
         branch = call.branch = live.branches.get(op.at) or self._branch(live, op.at)
         if op.takes_turns:
@@ -296,7 +308,7 @@ class WorkerState:
         """Of a component, by name; one that was never written is empty."""
         branch = live.branches.get(at)
         if branch is None:
-            table = self.new_table[at[0]]() if at[0] in self.new_table else None
+            table = self.caches[at[0]].new_table() if at[0] in self.caches else None
             branch = live.branches[at] = Branch(table)
         return branch
 
@@ -315,6 +327,11 @@ class WorkerState:
     def choose(self) -> Work | None:
         """The next batch; its rows are in flight until ``finish`` or ``broke``."""
         work = self.scheduler.choose()
+        while work is not None and not self.room.has_for(work):
+            self.room.admit(work)
+            if work.calls:
+                break
+            work = self.scheduler.choose()  # all of it waits for room
         if work is not None:
             for call in work.calls:
                 call.run.live.in_flight += 1
@@ -354,6 +371,8 @@ class WorkerState:
                 self._commit(call, piece, result)
             except Exception as error:  # whatever it is, it is this request's
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+        if self.room.waiting:
+            self.room.retry()
         if self._watched.rounds:
             self._watched.answer()
 
@@ -368,6 +387,8 @@ class WorkerState:
             self._let_go(call)
             if not call.run.is_closed and not call.frame.is_dropped:
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
+        if self.room.waiting:
+            self.room.retry()
         if self._watched.rounds:
             self._watched.answer()
 
@@ -401,6 +422,45 @@ class WorkerState:
                 run.sampled += result.sampled
         self._let_go(call)
         run.finish(call, result.gives, result.stop)
+
+    # --- integrity --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Verify that pages, branches and queues agree: without an open request every page is free.
+
+        Calls of a request that was closed may still be queued; the next batch to be chosen drops them.
+
+        Raises:
+            PoolCorrupt: With everything that is wrong.
+        """
+        wrong = self.room.wrong() + self.scheduler.wrong()
+        for component, cache in self.caches.items():
+            branches = [
+                branch
+                for live in self._lives.values()
+                for (of, _), branch in live.branches.items()
+                if of == component
+            ]
+            try:
+                cache.pool.check(branch.table for branch in branches if branch.table is not None)
+            except PoolCorrupt as error:
+                wrong.append(f"the cache of {component}: {error}")
+        if wrong:
+            raise PoolCorrupt("; ".join(wrong))
+
+    def check_when_idle(self) -> None:
+        """The same, when nothing has come for a while: whoever wrote over a page may have done so for long.
+
+        Raises:
+            PoolCorrupt: The cache cannot be trusted any more, so the worker has to end.
+        """
+        try:
+            self.check()
+        except PoolCorrupt as error:
+            log.critical("the cache of %s cannot be trusted any more, so it ends: %s", self.rank, error)
+            raise
+        if not self._lives and self.lending.carrier.held:
+            log.warning("%d tensors are lent, and no request is open", self.lending.carrier.held)
 
     # --- Walks end --------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from walkserve.messages import Reported, Tallied
+from walkserve.messages import Moved, Reported, Tallied
+from walkserve.worker.room import Moves
 from walkserve.worker.scheduler import Key, Work
 
 ROWS_BUCKETS = 11
@@ -56,8 +57,8 @@ class Tally:
         """A batch raised."""
         self._counts[key].broken += 1
 
-    def report(self, worker: str, address: str) -> Reported:
-        """All of it as it is now."""
+    def report(self, worker: str, address: str, moves: Mapping[str, Moves]) -> Reported:
+        """All of it as it is now, and the caches that have moved."""
         return Reported(
             worker,
             address,
@@ -73,5 +74,15 @@ class Tally:
                     time_up_to=tuple(counts.time_up_to),
                 )
                 for key, counts in self._counts.items()
+            ),
+            tuple(
+                Moved(
+                    component,
+                    caches_out=moved.caches_out,
+                    caches_back=moved.caches_back,
+                    pages_out=moved.pages_out,
+                    pages_back=moved.pages_back,
+                )
+                for component, moved in moves.items()
             ),
         )
