@@ -15,6 +15,8 @@ Family = Literal["orpheus", "trial"]
 
 POOL_TOKENS = 640
 """Of each family's cache: of the requests below, a handful run and the others wait."""
+OVERCOMMIT = 2
+"""How many times these are promised."""
 ORPHEUS, TRIAL = "orpheus:toy", "trial"
 TOO_LATE = "deadline_exceeded"
 TEXTS = ("call 5 5 1", "dial 042", "7", "9 9 8", "call 3 1 4 1 5")

@@ -103,7 +103,11 @@ async def ask_once(url: str, ask: Ask, shared: SharedSocket | None = None) -> Se
         SeveralEnds: It had more than one.
     """
     began = time.monotonic()
-    seen = await (_over_a_socket(url, ask, shared) if ask.route == "socket" else _over_http(url, ask))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            seen = await (_over_a_socket(url, ask, shared) if ask.route == "socket" else _over_http(url, ask))
+    except TimeoutError:
+        raise NoEnd(f"{ask.name}: no end within {PATIENCE_S:g} s") from None
     return replace(seen, began=began, ended=time.monotonic())
 
 
@@ -135,7 +139,7 @@ async def _over_a_socket(url: str, ask: Ask, shared: SharedSocket | None) -> See
                 else:
                     _leave(shared.opened, ask)
                     return replace(seen_of_frames(ask, events), end="left")
-            event = await _next(frames)
+            event = await frames.get()
             if event is None:
                 break
             events.append(event)
@@ -147,11 +151,3 @@ def _leave(opened: ClientConnection, ask: Ask) -> None:
         drop(opened)
     else:
         opened.transport.close()
-
-
-async def _next(frames: asyncio.Queue[Frame | None]) -> Frame | None:
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await frames.get()
-    except TimeoutError:
-        raise NoEnd(f"nothing came on a socket within {PATIENCE_S:g} s") from None

@@ -34,6 +34,7 @@ def _lines(soaked: Soaked) -> Iterator[str]:
         noticed, ready = one.noticed - one.killed, one.ready - one.killed
         yield f"{one.worker} killed: noticed after {noticed:.2f} s, ready after {ready:.1f} s"
     yield "peak: " + ", ".join(f"{count} {what}" for what, count in soaked.peak.items())
+    yield f"caches moved to host memory and back: {soaked.moves}"
     yield "seconds: " + ", ".join(f"{what} {spent:.1f}" for what, spent in soaked.seconds.items())
     yield ""
     if soaked.before is not None and soaked.after is not None:
@@ -86,6 +87,7 @@ def json_line(soaked: Soaked) -> str:
                 }
                 for one in soaked.outages
             ],
+            "moves": soaked.moves,
             "peak": dict(soaked.peak),
             "seconds": {what: round(spent, 2) for what, spent in soaked.seconds.items()},
             "before": _summary(soaked.before),

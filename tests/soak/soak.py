@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.soak.asks import ORPHEUS, POOL_TOKENS, TRIAL, Ask, Family, good_asks, plan
+from tests.soak.asks import ORPHEUS, OVERCOMMIT, POOL_TOKENS, TRIAL, Ask, Family, good_asks, plan
 from tests.soak.clients import SharedSocket, ask_once, shared_socket
 from tests.soak.judge import DOWN, Outage, Verdict, check_counts, check_memory, judge
 from tests.soak.seen import Seen
-from tests.soak.standing import Standing, ends_counted, look, losses_counted
+from tests.soak.standing import Standing, ends_counted, gauge, look, losses_counted
 from tests.soak.states import Held, cells, hold_and_leave
 
 SOCKETS = 3
@@ -25,7 +25,10 @@ SOCKETS = 3
 SETTLE_S = 10.0
 GROWTH = 1.5
 """By how much a process may grow: what was freed stays with its allocator."""
-SERVE = (ORPHEUS, TRIAL, "--port", "0", "--deterministic", "--cache-tokens", str(POOL_TOKENS))
+SERVE = (
+    *(ORPHEUS, TRIAL, "--port", "0", "--deterministic"),
+    *("--cache-tokens", str(POOL_TOKENS), "--overcommit", str(OVERCOMMIT)),
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Soaked:
     after: Standing | None = None
     ended: dict[str, int] = field(default_factory=dict)
     losses: dict[str, int] = field(default_factory=dict)
+    moves: int = 0
+    """Caches that moved to host memory or back; those of a worker that was killed are not counted."""
 
     @property
     def wrong(self) -> list[str]:
@@ -163,6 +168,7 @@ class Soak:
         self.soaked.refused_while_down = len(self._refused)
         after = await asyncio.to_thread(ends_counted, url)
         self.soaked.ended = {how: after[how] - ended.get(how, 0) for how in after}
+        self.soaked.moves = round(await asyncio.to_thread(gauge, url, "walkserve_cache_moves_total"))
         lost = await asyncio.to_thread(losses_counted, url)
         self.soaked.losses = {name: lost[name] - losses.get(name, 0) for name in lost}
         verdict = judge(self._seen, alone, self.soaked.outages)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import httpx
-from tests.soak.asks import trial_fields
+from tests.soak.asks import OVERCOMMIT, trial_fields
 from tests.soak.standing import ends_counted, gauge
 from tests.soak.wire import connection, drop, websocket
 
@@ -29,7 +29,7 @@ BATCH_S = 0.3
 """The longest batch of these requests: nobody interrupts one."""
 REACH_S = 20.0
 HOG: dict[str, Any] = trial_fields("a", ["words"], max_tokens=300, turn_ms=20, seed=1)
-"""It has nearly the whole pool, and keeps it for seconds."""
+"""It needs nearly the whole pool, and runs for seconds."""
 OF_STATE: dict[State, dict[str, Any]] = {
     "uploading": trial_fields("never sent", ["words"]),
     "preparing": trial_fields("a", ["words"], prepare_ms=300),
@@ -77,14 +77,15 @@ async def hold_and_leave(url: str, state: State, door: Door) -> Held:
     async with httpx.AsyncClient(base_url=url, timeout=30) as asking, AsyncExitStack() as stack:
         before = await _now(asking)
         if state == "waiting":
-            await stack.enter_async_context(_asked(url, HOG, "whole"))
-            await _until(asking, lambda now: now.running == 1, "the one that has the whole pool")
+            for _ in range(OVERCOMMIT):
+                await stack.enter_async_context(_asked(url, HOG, "whole"))
+            await _until(asking, lambda now: now.running == OVERCOMMIT, "those that have the whole pool")
         leave = await stack.enter_async_context(_asked(url, OF_STATE[state], door, upto=_upto(state)))
         name = f"{state} by {door}"
         proof = await _until(asking, lambda now: PROOF[state](now.since(before)), name)
         left = time.monotonic()
         await leave()
-        others = 1 if state == "waiting" else 0
+        others = OVERCOMMIT if state == "waiting" else 0
         await _until(asking, lambda now: now.holds(others), f"{name}, left", SOON_S + BATCH_S)
         back_s = time.monotonic() - left
         await stack.aclose()
@@ -136,7 +137,7 @@ OUTCOMES = ("done", "failed", "cancelled")
 PROOF: dict[State, Callable[[Now], bool]] = {
     "uploading": lambda now: now.holds(0),  # it is no request yet
     "preparing": lambda now: now.open == 1 and not (now.running or now.waiting or now.reserved),
-    "waiting": lambda now: now.open == 2 and now.running == now.waiting == 1,
+    "waiting": lambda now: (now.open, now.running, now.waiting) == (OVERCOMMIT + 1, OVERCOMMIT, 1),
     "prefill": lambda now: now.holds(1) and now.first == 0,
     "loop": lambda now: now.holds(1) and now.first == 1,
     # all is made, and its client has read nothing: what the sockets do not take waits in the HTTP process

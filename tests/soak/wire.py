@@ -70,11 +70,7 @@ class Connection:
         await self._writer.drain()
 
     async def read(self, *, least: int | None = None, slowly_s: float = 0.0) -> bool:
-        """Read up to the end of the answer, or until its body has so many bytes; whether there is more.
-
-        Raises:
-            NoEnd: Nothing came for a long time.
-        """
+        """Read up to the end of the answer, or until its body has so many bytes; whether there is more."""
         while True:
             try:
                 event = self._http.next_event()
@@ -101,10 +97,7 @@ class Connection:
 
     async def _receive(self) -> bytes:
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await self._reader.read(65536)
-        except TimeoutError:
-            raise NoEnd(f"nothing came within {PATIENCE_S:g} s") from None
+            return await self._reader.read(65536)
         except ConnectionResetError:
             return b""
 
