@@ -1,0 +1,241 @@
+"""How many tokens of a long prompt may join a batch: measured once, when the model is warm.
+
+Who listens to a stream notices when one of its turns takes much longer than the others. So a batch that
+brings in a piece of somebody's prompt beside rows that decode is to take less than twice as long as without
+the piece. How many tokens that is depends on the device, on the component, and on what the piece attends to::
+
+    ms                            ╱ at 4,000 tokens in the cache
+    60 ┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄╱┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ ╱ twice the decode step
+       │                   ╱          ╱  at none
+    30 ┤───────────────╱──────╱─────────────── a decode step of eight rows
+       └──────────────┬──────────────┬──── tokens of the piece
+                     16             96
+
+The rows are a warm-up's own, made longer, on pages that are given back; nothing is committed or counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from walkserve.cache.pages import PagePool, PageTable
+from walkserve.engine.rows import Engine, Row
+from walkserve.worker.budget import TokenBudget
+from walkserve.worker.live import Branch
+from walkserve.worker.samples import Sample, Samples
+from walkserve.worker.scheduler import Key
+
+log = logging.getLogger(__name__)
+
+ROWS = 8
+"""That decode meanwhile, where a batch may have so many; of more a step takes longer, and the bound holds."""
+LEAST, MOST = 16, 2048
+"""Tokens: a prompt has to get on, and what a batch computes has to fit beside the cache."""
+TIMES = 2.0
+"""What a decode step may become."""
+CONTEXTS = (512, 2048, 8192, 32_768, 131_072)
+"""Tokens in the cache that are tried between none and the longest."""
+TRIES, PATIENCE_S = 5, 0.06
+"""How often one thing is timed, and for how long, if its steps are short; two times if they are long."""
+SECONDS = 1.0
+"""For one method; what is not measured by then has the budget of a longer context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a component's scratch rows may go.
+
+    Args:
+        pool: Its pages.
+        longest: Tokens that one request may have.
+    """
+
+    pool: PagePool
+    longest: int
+
+
+class Calibration:
+    """Measures the budgets of methods whose rows may be split.
+
+    Args:
+        keys: Those methods -> the most rows of a batch, and the least tokens a piece may have.
+        rooms: Component -> its cache.
+        settle: Wait for the device.
+        clock: In seconds.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[Key, tuple[int, int]],
+        engine: Engine,
+        rooms: Mapping[str, Room],
+        *,
+        settle: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.samples = Samples(keys)
+        self._keys = keys
+        self._engine = engine
+        self._rooms = rooms
+        self._settle = settle
+        self._clock = clock
+        self._budgets: dict[Key, TokenBudget] | None = None
+
+    def budgets(self) -> dict[Key, TokenBudget]:
+        """Of each method that the warm-up has passed with a long row; measured when first asked for."""
+        if self._budgets is None:
+            self._budgets = {}
+            for key in self._keys:
+                try:
+                    budget = self._measure(key)
+                except Exception:  # whatever a component thinks of such rows, it can be served without
+                    log.warning("%s.%s: its token budget cannot be measured", *key, exc_info=True)
+                    continue
+                if budget is not None:
+                    self._budgets[key] = budget
+                    log.debug("%s.%s: %s", *key, budget)
+        self.samples.clear()
+        return self._budgets
+
+    def _measure(self, key: Key) -> TokenBudget | None:
+        """None where there is nothing to measure with."""
+        long, short = self.samples.long(key), self.samples.short(key)
+        room = self._rooms[key[0]]
+        rows, least = self._keys[key]
+        rows = min(ROWS, rows, room.pool.free // 2)
+        longest = min(room.longest, (room.pool.free - rows) * room.pool.page_size)
+        steps = list(_steps(least, min(MOST, longest)))
+        if long is None or short is None or rows < 1 or not steps:
+            return None
+        with _scratch(room.pool) as new_branch:
+            # A page less one token each: the shorter the rows, the sooner a step is twice as long.
+            decode_key, sample = short
+            decoding = [
+                sample.made(new_branch(room.pool.page_size - 1), 1, is_last=True) for _ in range(rows)
+            ]
+            timing = _Timing(self._engine, self._settle, self._clock, decode_key, decoding)
+            return _Search(timing, key, long, room, steps, longest).budget()
+
+
+class _Timing:
+    """Times batches that hold decoding rows, and says whether one takes too long."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settle: Callable[[], None],
+        clock: Callable[[], float],
+        key: Key,
+        decoding: list[Row],
+    ) -> None:
+        self._engine = engine
+        self._settle = settle
+        self._clock = clock
+        self._key = key
+        self._decoding = decoding
+        self._once(key, None)  # what is done for the first time takes longer
+        began = clock()
+        times = [self._once(key, None)]
+        while len(times) < TRIES and clock() - began < PATIENCE_S:
+            times.append(self._once(key, None))
+        self._decode_s = min(times)
+        self._until = clock() + max(SECONDS, 3 * self._decode_s)
+
+    def fits(self, key: Key, row: Row) -> bool:
+        """Whether the row may join; False when time is up."""
+        began = self._clock()
+        for tried in range(TRIES):
+            now = self._clock()
+            if now > self._until or (tried > 1 and now - began > PATIENCE_S):
+                return False
+            if self._once(key, row) <= TIMES * self._decode_s:
+                return True  # what else the machine does makes it longer, never shorter
+        return False
+
+    def _once(self, key: Key, row: Row | None) -> float:
+        """Seconds of one step: a batch, or two where prompts are read by a method of their own."""
+        joined = [row] if row is not None else []
+        began = self._clock()
+        if key == self._key:
+            self._engine.submit(key, self._decoding + joined).finish()
+        else:
+            self._engine.submit(self._key, self._decoding).finish()
+            if joined:
+                self._engine.submit(key, joined).finish()
+        self._settle()
+        return self._clock() - began
+
+
+class _Search:
+    """Looks for the most tokens that fit, at each context."""
+
+    def __init__(
+        self, timing: _Timing, key: Key, sample: Sample, room: Room, steps: list[int], longest: int
+    ) -> None:
+        self._timing = timing
+        self._key = key
+        self._sample = sample
+        self._room = room
+        self._steps = steps
+        self._longest = longest
+
+    def budget(self) -> TokenBudget:
+        """Both ends first: what lies between is bounded by them, and by what was found before it."""
+        most = self._most(0, 0, len(self._steps) - 1)
+        last = self._longest - self._steps[most]
+        found = {0: most}
+        if last > 0:
+            least = self._most(last, 0, most)
+            for context in (context for context in CONTEXTS if 1.5 * context < last):
+                most = found[context] = self._most(context, least, most)
+            found[last] = least
+        longest_with = {step: context for context, step in found.items()}  # the last of each stays
+        return TokenBudget(tuple(longest_with.values()), tuple(self._steps[step] for step in longest_with))
+
+    def _most(self, context: int, least: int, most: int) -> int:
+        """Which of the steps fits, ``least`` being known to, and more than ``most`` not to."""
+        with _scratch(self._room.pool) as new_branch:
+            branch = new_branch(context)
+            for stride in (2, 1):  # by doubling, then once by half of that
+                while least + stride <= most:
+                    row = self._sample.made(branch, self._steps[least + stride], is_last=False)
+                    if not self._timing.fits(self._key, row):
+                        most = least + stride - 1
+                        break
+                    least += stride
+        return least
+
+
+@contextmanager
+def _scratch(pool: PagePool) -> Iterator[Callable[[int], Branch]]:
+    """Branches with so many tokens in the cache, whatever these are; they are dropped in the end."""
+    made: list[Branch] = []
+
+    def new_branch(tokens: int) -> Branch:
+        branch = Branch(PageTable(pool))
+        made.append(branch)
+        if tokens:
+            assert branch.table is not None
+            branch.table.reserve(tokens)
+            branch.table.commit(tokens)
+        return branch
+
+    try:
+        yield new_branch
+    finally:
+        for branch in made:
+            branch.drop()
+
+
+def _steps(least: int, most: int) -> Iterator[int]:
+    """least x 1, 1.5, 2, 3, 4, 6, 8, … up to ``most``: few, so that servers of one kind agree."""
+    step = least
+    while step <= most:
+        yield step
+        if step + step // 2 <= most:
+            yield step + step // 2
+        step *= 2
