@@ -37,12 +37,12 @@ LEAST, MOST = 16, 2048
 """Tokens: a prompt has to get on, and what a batch computes has to fit beside the cache."""
 TIMES = 2.0
 """What a decode step may become."""
-CONTEXTS = (512, 2048, 8192, 32_768, 131_072)
+CONTEXTS = tuple(2**power for power in range(9, 18))
 """Tokens in the cache that are tried between none and the longest."""
 TRIES, PATIENCE_S = 5, 0.06
 """How often one thing is timed, and for how long, if its steps are short; two times if they are long."""
 SECONDS = 1.0
-"""For one method; what is not measured by then has the budget of a longer context."""
+"""For one method; what is not measured by then is reckoned from what is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,16 @@ class _Timing:
         self._decode_s = min(times)
         self._until = clock() + max(SECONDS, 3 * self._decode_s)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether time is up."""
+        return self._clock() > self._until
+
     def fits(self, key: Key, row: Row) -> bool:
-        """Whether the row may join; False when time is up."""
+        """Whether the row may join."""
         began = self._clock()
         for tried in range(TRIES):
-            now = self._clock()
-            if now > self._until or (tried > 1 and now - began > PATIENCE_S):
+            if tried > 1 and self._clock() - began > PATIENCE_S:
                 return False
             if self._once(key, row) <= TIMES * self._decode_s:
                 return True  # what else the machine does makes it longer, never shorter
@@ -185,29 +189,46 @@ class _Search:
 
     def budget(self) -> TokenBudget:
         """Both ends first: what lies between is bounded by them, and by what was found before it."""
-        most = self._most(0, 0, len(self._steps) - 1)
+        most, _ = self._most(0, 0, len(self._steps) - 1)
         last = self._longest - self._steps[most]
         found = {0: most}
         if last > 0:
-            least = self._most(last, 0, most)
+            least, _ = self._most(last, 0, most)
+            sooner = 0
             for context in (context for context in CONTEXTS if 1.5 * context < last):
-                most = found[context] = self._most(context, least, most)
+                between = self._between(sooner, most, last, least, context)
+                low, high = self._most(context, least, most)
+                most = found[context] = min(max(between, low), high)
+                sooner = context
             found[last] = least
         longest_with = {step: context for context, step in found.items()}  # the last of each stays
         return TokenBudget(tuple(longest_with.values()), tuple(self._steps[step] for step in longest_with))
 
-    def _most(self, context: int, least: int, most: int) -> int:
-        """Which of the steps fits, ``least`` being known to, and more than ``most`` not to."""
+    def _most(self, context: int, low: int, high: int) -> tuple[int, int]:
+        """Which of the steps is the highest that fits, ``low`` being known to, and more than ``high`` not to.
+
+        Between which it is, if time is up before that is known.
+        """
         with _scratch(self._room.pool) as new_branch:
             branch = new_branch(context)
             for stride in (2, 1):  # by doubling, then once by half of that
-                while least + stride <= most:
-                    row = self._sample.made(branch, self._steps[least + stride], is_last=False)
-                    if not self._timing.fits(self._key, row):
-                        most = least + stride - 1
-                        break
-                    least += stride
-        return least
+                while low + stride <= high:
+                    if self._timing.is_over:
+                        return low, high
+                    row = self._sample.made(branch, self._steps[low + stride], is_last=False)
+                    if self._timing.fits(self._key, row):
+                        low += stride
+                    else:
+                        high = low + stride - 1
+        return low, high
+
+    def _between(self, sooner: int, most: int, later: int, least: int, context: int) -> int:
+        """The step of a context between two that are known: a token's cost grows evenly with what it sees."""
+        share = (context - sooner) / (later - sooner)
+        tokens = 1 / ((1 - share) / self._steps[most] + share / self._steps[least])
+        return max(
+            step for step in range(least, most + 1) if self._steps[step] <= max(tokens, self._steps[least])
+        )
 
 
 @contextmanager
