@@ -136,7 +136,7 @@ def test_a_slow_machine_is_asked_little_and_what_it_had_no_time_for_is_reckoned(
     budget, _ = calibrated(machine)
     assert machine.ms < 20_000
     assert budget is not None and len(budget.tokens) >= 4
-    assert (budget.at(0), budget.at(9000)) == (96, 16)
+    assert (budget.at(0), budget.at(9000)) == (64, 16)
     assert all(cost(budget.at(context), context) <= 2000 for context in range(0, 7900, 100))
 
 

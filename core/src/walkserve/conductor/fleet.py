@@ -138,6 +138,9 @@ class Fleet:
 
     def calibrated(self, message: m.Calibrated) -> None:
         """A worker knows its token budgets."""
-        record = self._served_with(message.worker).workers[message.worker]
+        served = self._served_with(message.worker)
+        if served is None:
+            return
+        record = served.workers[message.worker]
         if record.address == message.address:  # else it is another incarnation by now
             record.budgets, record.is_calibrated = message.budgets, True

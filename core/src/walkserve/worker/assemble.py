@@ -180,7 +180,8 @@ class Worker:
                 longest = min(one.cache.shape.context, pool.pages // branches * pool.page_size)
                 rooms[name] = Room(pool, longest)
         on_gpu = any(one.device.type == "cuda" for one in held.values())
-        return Calibration(keys, engine, rooms, settle=torch.cuda.synchronize if on_gpu else lambda: None)
+        settle = torch.cuda.synchronize if on_gpu else lambda: None
+        return Calibration(keys, engine, rooms, settle=settle, beat=self.beat)
 
 
 def _dtype(wanted: str, device: torch.device) -> torch.dtype:

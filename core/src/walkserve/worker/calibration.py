@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from walkserve.cache.pages import PagePool, PageTable
+from walkserve.engine.broken import raise_if_broken
 from walkserve.engine.rows import Engine, Row
 from walkserve.worker.budget import TokenBudget
 from walkserve.worker.live import Branch
@@ -65,6 +66,7 @@ class Calibration:
         keys: Those methods -> the most rows of a batch, and the least tokens a piece may have.
         rooms: Component -> its cache.
         settle: Wait for the device.
+        beat: Called after every step: whoever hears nothing of a worker may take it for stuck.
         clock: In seconds.
     """
 
@@ -75,6 +77,7 @@ class Calibration:
         rooms: Mapping[str, Room],
         *,
         settle: Callable[[], None] = lambda: None,
+        beat: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.samples = Samples(keys)
@@ -82,6 +85,7 @@ class Calibration:
         self._engine = engine
         self._rooms = rooms
         self._settle = settle
+        self._beat = beat
         self._clock = clock
         self._budgets: dict[Key, TokenBudget] | None = None
 
@@ -92,7 +96,8 @@ class Calibration:
             for key in self._keys:
                 try:
                     budget = self._measure(key)
-                except Exception:  # whatever a component thinks of such rows, it can be served without
+                except Exception as error:  # whatever a component thinks of such rows, it can be served
+                    raise_if_broken(error)
                     log.warning("%s.%s: its token budget cannot be measured", *key, exc_info=True)
                     continue
                 if budget is not None:
@@ -117,8 +122,15 @@ class Calibration:
             decoding = [
                 sample.made(new_branch(room.pool.page_size - 1), 1, is_last=True) for _ in range(rows)
             ]
-            timing = _Timing(self._engine, self._settle, self._clock, decode_key, decoding)
+            timing = _Timing(self._step, self._clock, decode_key, decoding)
             return _Search(timing, key, long, room, steps, longest).budget()
+
+    def _step(self, batches: Mapping[Key, list[Row]]) -> None:
+        """Run some batches, one after the other, to their end."""
+        for key, rows in batches.items():
+            self._engine.submit(key, rows).finish()
+        self._settle()
+        self._beat()
 
 
 class _Timing:
@@ -126,14 +138,12 @@ class _Timing:
 
     def __init__(
         self,
-        engine: Engine,
-        settle: Callable[[], None],
+        step: Callable[[Mapping[Key, list[Row]]], None],
         clock: Callable[[], float],
         key: Key,
         decoding: list[Row],
     ) -> None:
-        self._engine = engine
-        self._settle = settle
+        self._step = step
         self._clock = clock
         self._key = key
         self._decoding = decoding
@@ -162,15 +172,11 @@ class _Timing:
 
     def _once(self, key: Key, row: Row | None) -> float:
         """Seconds of one step: a batch, or two where prompts are read by a method of their own."""
-        joined = [row] if row is not None else []
+        batches = {self._key: self._decoding}
+        if row is not None:
+            batches[key] = [*batches.get(key, ()), row]
         began = self._clock()
-        if key == self._key:
-            self._engine.submit(key, self._decoding + joined).finish()
-        else:
-            self._engine.submit(self._key, self._decoding).finish()
-            if joined:
-                self._engine.submit(key, joined).finish()
-        self._settle()
+        self._step(batches)
         return self._clock() - began
 
 
