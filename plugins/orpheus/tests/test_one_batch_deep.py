@@ -126,9 +126,9 @@ def check_nothing_is_held(engine: Engine) -> None:
     for worker in engine.workers:
         state = worker.loop.state
         assert eventually(lambda state=state: state.open_requests == 0), worker.name
-        for table in state.new_table.values():
-            assert table().pool.held == 0
-            table().pool.check([])
+        for cache in state.caches.values():
+            assert cache.pool.held == 0
+            cache.pool.check([])
 
 
 ASKED: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ import pytest
 from walkserve.cache.pages import PagePool, PageTable
 from walkserve.engine.rows import Row
 from walkserve.worker.budget import TokenBudget
-from walkserve.worker.calibration import Calibration, Room
+from walkserve.worker.calibration import Calibration, Pages
 from walkserve.worker.live import Branch
 from walkserve.worker.scheduler import Key
 
@@ -56,7 +56,7 @@ def calibrated(
     machine: Machine, *, pages: int = 1000, longest: int = 8000, least: int = 16, read_by: Key = NEXT
 ) -> tuple[TokenBudget | None, PagePool]:
     pool = PagePool(pages, 16)
-    made = Calibration({read_by: (64, least)}, machine, {"lm": Room(pool, longest)}, clock=machine.clock)
+    made = Calibration({read_by: (64, least)}, machine, {"lm": Pages(pool, longest)}, clock=machine.clock)
     made.samples.note(read_by, row(3, pool, ids=[1, 2, 3], voice="tara"))
     made.samples.note(NEXT, row(1, pool, ids=7, voice="tara"))
     return made.budgets().get(read_by), pool
@@ -158,7 +158,7 @@ def test_a_component_that_raises_on_such_rows_is_served_without_a_budget() -> No
 def test_a_warm_up_without_a_long_row_or_without_a_short_one_measures_nothing() -> None:
     for tokens in (1, 3):
         machine, pool = Machine(lambda tokens, context: 0.0), PagePool(100, 16)
-        made = Calibration({NEXT: (64, 16)}, machine, {"lm": Room(pool, 100)}, clock=machine.clock)
+        made = Calibration({NEXT: (64, 16)}, machine, {"lm": Pages(pool, 100)}, clock=machine.clock)
         made.samples.note(NEXT, row(tokens, pool, ids=[1] * tokens))
         made.samples.note(("codec", "decode"), row(1, pool))
         assert made.budgets() == {} and machine.batches == []
@@ -167,7 +167,7 @@ def test_a_warm_up_without_a_long_row_or_without_a_short_one_measures_nothing() 
 def test_a_second_warm_up_measures_nothing_again() -> None:
     """Another worker was lost; requests may still run on this one."""
     machine, pool = Machine(lambda tokens, context: tokens * 0.2), PagePool(100, 16)
-    made = Calibration({NEXT: (64, 16)}, machine, {"lm": Room(pool, 100)}, clock=machine.clock)
+    made = Calibration({NEXT: (64, 16)}, machine, {"lm": Pages(pool, 100)}, clock=machine.clock)
     for _ in range(2):
         made.samples.note(NEXT, row(3, pool, ids=[1, 2, 3]))
         made.samples.note(NEXT, row(1, pool, ids=7))

@@ -18,7 +18,7 @@ from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
 from walkserve.plugins import load_model
 from walkserve.transport.base import Mailbox, TensorCarrier
-from walkserve.worker.calibration import LEAST, Calibration, Room
+from walkserve.worker.calibration import LEAST, Calibration, Pages
 from walkserve.worker.loop import WorkerLoop
 from walkserve.worker.scheduler import Key, Limits, Scheduler
 from walkserve.worker.state import WorkerState
@@ -173,15 +173,15 @@ class Worker:
         keys = {key: (one.rows, max(LEAST, one.tile)) for key, one in limits.items() if one.splits}
         if not keys or self.config.token_budget is not None:
             return None
-        rooms: dict[str, Room] = {}
+        pages: dict[str, Pages] = {}
         for name, one in held.items():
             if one.cache is not None:
                 pool, branches = one.cache.pool, len(one.component.branches)
                 longest = min(one.cache.shape.context, pool.pages // branches * pool.page_size)
-                rooms[name] = Room(pool, longest)
+                pages[name] = Pages(pool, longest)
         on_gpu = any(one.device.type == "cuda" for one in held.values())
         settle = torch.cuda.synchronize if on_gpu else lambda: None
-        return Calibration(keys, engine, rooms, settle=settle, beat=self.beat)
+        return Calibration(keys, engine, pages, settle=settle, beat=self.beat)
 
 
 def _dtype(wanted: str, device: torch.device) -> torch.dtype:

@@ -47,7 +47,7 @@ SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Pages:
     """Where a component's scratch rows may go.
 
     Args:
@@ -64,7 +64,7 @@ class Calibration:
 
     Args:
         keys: Those methods -> the most rows of a batch, and the least tokens a piece may have.
-        rooms: Component -> its cache.
+        pages: Component -> its cache.
         settle: Wait for the device.
         beat: Called after every step: whoever hears nothing of a worker may take it for stuck.
         clock: In seconds.
@@ -74,7 +74,7 @@ class Calibration:
         self,
         keys: Mapping[Key, tuple[int, int]],
         engine: Engine,
-        rooms: Mapping[str, Room],
+        pages: Mapping[str, Pages],
         *,
         settle: Callable[[], None] = lambda: None,
         beat: Callable[[], None] = lambda: None,
@@ -83,7 +83,7 @@ class Calibration:
         self.samples = Samples(keys)
         self._keys = keys
         self._engine = engine
-        self._rooms = rooms
+        self._pages = pages
         self._settle = settle
         self._beat = beat
         self._clock = clock
@@ -109,21 +109,21 @@ class Calibration:
     def _measure(self, key: Key) -> TokenBudget | None:
         """None where there is nothing to measure with."""
         long, short = self.samples.long(key), self.samples.short(key)
-        room = self._rooms[key[0]]
+        pages = self._pages[key[0]]
         rows, least = self._keys[key]
-        rows = min(ROWS, rows, room.pool.free // 2)
-        longest = min(room.longest, (room.pool.free - rows) * room.pool.page_size)
+        rows = min(ROWS, rows, pages.pool.free // 2)
+        longest = min(pages.longest, (pages.pool.free - rows) * pages.pool.page_size)
         steps = list(_steps(least, min(MOST, longest)))
         if long is None or short is None or rows < 1 or not steps:
             return None
-        with _scratch(room.pool) as new_branch:
+        with _scratch(pages.pool) as new_branch:
             # A page less one token each: the shorter the rows, the sooner a step is twice as long.
             decode_key, sample = short
             decoding = [
-                sample.made(new_branch(room.pool.page_size - 1), 1, is_last=True) for _ in range(rows)
+                sample.made(new_branch(pages.pool.page_size - 1), 1, is_last=True) for _ in range(rows)
             ]
             timing = _Timing(self._step, self._clock, decode_key, decoding)
-            return _Search(timing, key, long, room, steps, longest).budget()
+            return _Search(timing, key, long, pages, steps, longest).budget()
 
     def _step(self, batches: Mapping[Key, list[Row]]) -> None:
         """Run some batches, one after the other, to their end."""
@@ -186,12 +186,12 @@ class _Search:
     """Looks for the most tokens that fit, at each context."""
 
     def __init__(
-        self, timing: _Timing, key: Key, sample: Sample, room: Room, steps: list[int], longest: int
+        self, timing: _Timing, key: Key, sample: Sample, pages: Pages, steps: list[int], longest: int
     ) -> None:
         self._timing = timing
         self._key = key
         self._sample = sample
-        self._room = room
+        self._pages = pages
         self._steps = steps
         self._longest = longest
 
@@ -217,7 +217,7 @@ class _Search:
 
         Between which it is, if time is up before that is known.
         """
-        with _scratch(self._room.pool) as new_branch:
+        with _scratch(self._pages.pool) as new_branch:
             branch = new_branch(context)
             for stride in (2, 1):  # by doubling, then once by half of that
                 while low + stride <= high:
