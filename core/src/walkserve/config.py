@@ -29,7 +29,7 @@ class ModelConfig(Struct, frozen=True):
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         overcommit: How many times its pages a pool may be promised; what is too much moves to host memory.
-        token_budget: The most tokens of a cached component in one batch.
+        token_budget: The most tokens of long rows in one batch; None measures it when the model is warm.
         max_rows: The most rows in one batch.
         profile: Note of each request what it did and waited for.
         journal: Folder for a journal of each request, or "".
@@ -46,7 +46,7 @@ class ModelConfig(Struct, frozen=True):
     deterministic: bool = False
     cache_tokens: int = CACHE_TOKENS
     overcommit: float = 1.0
-    token_budget: int = 512
+    token_budget: int | None = None
     max_rows: int = 64
     profile: bool = False
     journal: str = ""

@@ -214,6 +214,7 @@ class WorkerInfo(Struct, frozen=True):
     components: dict[str, str]  # name -> device and backend, in words
     pools: dict[str, tuple[int, int]] = field(default_factory=dict)  # component -> (pages, of them reserved)
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)  # -> (of one request, of the pool)
+    budgets: tuple[TokenBudget, ...] = ()
 
 
 class ModelInfo(Struct, frozen=True):
@@ -431,6 +432,10 @@ class PeersChanged(Message, frozen=True):
     addresses: dict[str, str]
 
 
+class Calibrate(Message, frozen=True):
+    """A warm-up has passed: measure the token budgets, and answer ``Calibrated``."""
+
+
 class StopWorker(Message, frozen=True):
     """Leave."""
 
@@ -457,11 +462,15 @@ class StreamItems(Message, frozen=True):
 
 
 class StreamTaken(Message, frozen=True):
-    """The reader has handed over items below ``taken``: the writer may free them."""
+    """The reader has handed over items below ``taken``: the writer may free them.
+
+    ``has_sent``: the request's client has something already, of what the reader's side knows.
+    """
 
     number: int
     stream: str
     taken: int
+    has_sent: bool = False
 
 
 class FreeTensors(Message, frozen=True):
@@ -489,12 +498,37 @@ class Loading(Message, frozen=True):
     done: bool
 
 
+class TokenBudget(Struct, frozen=True):
+    """How many tokens of long rows one batch of a method may have.
+
+    ``tokens`` where nobody would notice a gap; ``beside`` rows whose client has something already, as pairs:
+    up to so many tokens in the cache, so many; the last pair holds beyond as well.
+    """
+
+    component: str
+    method: str
+    tokens: int
+    beside: tuple[tuple[int, int], ...] = ()
+
+
 class WorkerReady(Message, frozen=True):
+    """It has loaded. ``calibrates``: it would measure its budgets when a warm-up has passed."""
+
     worker: str
     address: str
     pid: int
     components: dict[str, str]
     pools: dict[str, PoolInfo]
+    budgets: tuple[TokenBudget, ...] = ()
+    calibrates: bool = False
+
+
+class Calibrated(Message, frozen=True):
+    """Its budgets, measured."""
+
+    worker: str
+    address: str
+    budgets: tuple[TokenBudget, ...]
 
 
 class WorkerFailed(Message, frozen=True):
@@ -584,6 +618,7 @@ ToConductor = (
     | Halt
     | Loading
     | WorkerReady
+    | Calibrated
     | WorkerFailed
     | WorkerLost
     | WalkEnded
@@ -603,6 +638,7 @@ ToWorker = (
     | Watch
     | CloseRequest
     | PeersChanged
+    | Calibrate
     | StopWorker
     | Report
     | StreamItems

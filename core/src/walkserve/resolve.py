@@ -22,6 +22,8 @@ from walkserve_sdk.errors import did_you_mean
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16")
+AUTO = "auto"
+"""Of a token budget: measured."""
 _HALF = ("float16", "fp16", "half")
 LONGEST_WORKER = 67
 """Characters of a worker's name: of the 107 bytes that a socket's path may have, a run folder takes 36 and
@@ -38,6 +40,7 @@ class Choices(TypedDict, total=False):
         deterministic: Batched equals alone, to the bit on a CPU; slower.
         cache_tokens: Tokens a cached component's pool holds in all on a CPU.
         overcommit: How many times its pages a pool may be promised; what is too much moves to host memory.
+        token_budget: The most tokens of prompts in one batch; ``"auto"`` measures it when the model is warm.
         profile: Note of each request what it did and waited for.
         journal: A folder, made if need be, for a journal of each request.
         revision: Branch, tag or commit of the one model's repository.
@@ -52,6 +55,7 @@ class Choices(TypedDict, total=False):
     deterministic: bool
     cache_tokens: int | None
     overcommit: float
+    token_budget: int | str
     profile: bool
     journal: Path | str | None
     revision: str | None
@@ -68,6 +72,7 @@ class OwnChoices(TypedDict, total=False):
     deterministic: bool
     cache_tokens: int | None
     overcommit: float
+    token_budget: int | str
     revision: str | None
 
 
@@ -153,6 +158,7 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
             deterministic=own.get("deterministic", False),
             cache_tokens=own.get("cache_tokens") or CACHE_TOKENS,
             overcommit=float(own.get("overcommit", 1.0)),
+            token_budget=None if (budget := own.get("token_budget", AUTO)) == AUTO else int(budget),
             profile=choices.get("profile", False),
             journal=folder,
             device_ranks=device_ranks,
@@ -180,6 +186,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "deterministic": (bool,),
     "cache_tokens": (int, NoneType),
     "overcommit": (int, float),
+    "token_budget": (int, str),
     "profile": (bool,),
     "journal": (str, Path, NoneType),
     "revision": (str, NoneType),
@@ -240,12 +247,19 @@ def _check_choices(choices: Choices | OwnChoices) -> None:
         raise SettingError(
             f"an overcommit of {overcommit:g} is nothing to admit by; give a number, at least 1"
         )
+    check_token_budget(choices.get("token_budget", AUTO))
 
 
 def check_device(device: str) -> None:
     """Raises SettingError where there is no such device."""
     if device not in DEVICES:
         raise SettingError(f"there is no device {device!r}; there is {', '.join(DEVICES)}")
+
+
+def check_token_budget(budget: int | str) -> None:
+    """Raises SettingError where it is neither a number of tokens nor left to be measured."""
+    if budget != AUTO and (isinstance(budget, str) or budget < 1):
+        raise SettingError(f"the token budget {budget!r} is neither {AUTO} nor a number of at least 1")
 
 
 def check_dtype(dtype: str) -> None:

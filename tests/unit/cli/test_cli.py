@@ -174,6 +174,7 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
         ("serve orpheus:toy --device gpu", "there is no device 'gpu'; there is auto, cpu, cuda"),
         ("serve orpheus:toy --cache-tokens 0", "0 is not in the range x>=1"),
         ("serve orpheus:toy --overcommit 0.9", "0.9 is not in the range x>=1"),
+        ("serve orpheus:toy --token-budget none", "'none' is neither auto nor a whole number of at least 1"),
         ("serve orpheus:toy --hub-token-file nowhere", "File 'nowhere' does not exist"),
         (
             "generate orpheus --text a --out a.aac",
@@ -401,8 +402,9 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     (mute / "files").mkdir()
     run = walkserve(
         *("serve", f"mute:mine={mute}/files", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"),
-        *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--log-level", "warning"),
-        *("--placement", mute / "p.yaml", "--profile", "--journal", mute / "journals"),
+        *("--dtype", "bfloat16", "--deterministic", "--cache-tokens", "64", "--token-budget", "96"),
+        *("--log-level", "warning", "--placement", mute / "p.yaml", "--profile"),
+        *("--journal", mute / "journals"),
         *("--overcommit", "2"),
         path=mute,
     )
@@ -411,7 +413,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
     assert (asked["host"], asked["port"], asked["log_level"]) == ("0.0.0.0", 0, "warning")
     assert asked["log_format"] == "text"
     (model,) = asked["models"]
-    assert model | {"token_budget": 0, "max_rows": 0} == {
+    assert model | {"max_rows": 0} == {
         "name": "mute:mine",
         "family": "mute",
         "plugin": "walk-plugin-mute",
@@ -426,7 +428,7 @@ def test_options_reach_the_server_and_its_exit_code_the_shell(mute: Path) -> Non
         "overcommit": 2.0,
         "profile": True,
         "journal": f"{mute}/journals",
-        "token_budget": 0,
+        "token_budget": 96,
         "max_rows": 0,
     }
     assert "torch" not in run.heavy
@@ -531,7 +533,7 @@ def test_generate_writes_what_the_engine_gives(
     assert code == 0
     assert engine.asked == {
         **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
-        **{"cache_tokens": 64, "revision": None, "offline": True, "token": None},
+        **{"cache_tokens": 64, "token_budget": "auto", "revision": None, "offline": True, "token": None},
         "plugins": (),
         **{"text": "hello", "outputs": ("speech",), "seed": 5},
         **{"voice": "tara", "temperature": 0.4, "constrain": True},

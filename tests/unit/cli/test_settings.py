@@ -22,6 +22,7 @@ def sample(setting: Setting, folder: Path) -> tuple[Any, str]:
     file = folder / "file"
     file.touch()
     given = {"device": "cpu", "dtype": "bfloat16", "cors_origins": "https://a.org", "log_level": "debug"}
+    given |= {"token_budget": 64}
     if setting.name in given:
         value = given[setting.name]
     elif setting.type is FILE:

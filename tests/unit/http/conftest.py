@@ -148,6 +148,10 @@ WORKER = m.WorkerInfo(
     {"speaker": "cpu, torch"},
     {"speaker": (9, 2)},
     tokens={"speaker": (128, 144)},
+    budgets=(
+        m.TokenBudget("speaker", "read", 512, ((0, 64), (100, 16))),
+        m.TokenBudget("speaker", "say", 96),
+    ),
 )
 READY = m.ServerState("ready", "", 55, (m.ModelInfo("parrot:toy", "Parrot", "toy", (WORKER,), 1, 0),))
 

@@ -171,6 +171,13 @@ async def test_what_the_conductor_and_the_workers_say_is_told(stage):
     assert now.of_model("walkserve_requests_running") == 1 and now.of_model("walkserve_requests_waiting") == 0
     assert now.of_model("walkserve_cache_pages", component="speaker") == 9
     assert now.of_model("walkserve_cache_pages_reserved", component="speaker") == 2
+    budgets = {
+        (method, context): now.of_model(
+            "walkserve_token_budget", component="speaker", method=method, context=context
+        )
+        for method, context in (("read", "0"), ("read", "+Inf"), ("say", "+Inf"))
+    }
+    assert budgets == {("read", "0"): 64, ("read", "+Inf"): 16, ("say", "+Inf"): 96}
     assert now.of_model("walkserve_worker_ready", worker="parrot.rank0") == 1
     assert now.of_model("walkserve_worker_scrape_stale", worker="parrot.rank0") == 0
     assert now("walkserve_conductor_scrape_stale") == 0

@@ -85,6 +85,15 @@ async def test_the_server_says_what_runs_where(stage):
                 "pid": 77,
                 "components": {"speaker": "cpu, torch"},
                 "pools": {"speaker": {"pages": 9, "reserved": 2}},
+                "token_budgets": [
+                    {
+                        "component": "speaker",
+                        "method": "read",
+                        "tokens": 512,
+                        "beside": [{"context": 0, "tokens": 64}, {"context": 100, "tokens": 16}],
+                    },
+                    {"component": "speaker", "method": "say", "tokens": 96, "beside": []},
+                ],
             }
         ]
         assert {"python", "walkserve", "torch"} <= set(said["versions"])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from walkserve.worker.budget import TokenBudget
 from walkserve.worker.scheduler import Key, Limits, Scheduler, Work
 
 LM: Key = ("lm", "next")
@@ -75,8 +76,15 @@ class Call:
         return self.name
 
 
-def scheduler(*calls: Call, rows: int = 4, tokens: int = 8, splits: bool = False, tile: int = 0) -> Scheduler:
-    made = Scheduler({LM: Limits(rows, tokens, splits, tile), CODEC: Limits(rows, rows)})
+def scheduler(
+    *calls: Call,
+    rows: int = 4,
+    tokens: int = 8,
+    splits: bool = False,
+    tile: int = 0,
+    beside: TokenBudget | None = None,
+) -> Scheduler:
+    made = Scheduler({LM: Limits(rows, tokens, splits, tile, beside), CODEC: Limits(rows)})
     for call in calls:
         made.add(call)  # type: ignore[arg-type]
     return made
@@ -133,14 +141,110 @@ def test_between_methods_the_oldest_call_decides_so_that_none_stands_still() -> 
     assert batches(made) == [[("a", 1)], [("b", 1)]]
 
 
-def test_tokens_are_limited_as_rows_are() -> None:
-    made = scheduler(Call("a", 5), Call("b", 3), Call("c", 1), rows=8, tokens=8)
-    assert batches(made) == [[("c", 1), ("a", 5)], [("b", 3)]]
+def test_between_methods_whose_rows_are_many_and_few_they_take_turns_by_the_oldest() -> None:
+    made = scheduler(*(Call(f"lm{n}") for n in range(6)), Call("codec", key=CODEC, sent=True), rows=4)
+    for name in ("late", "later"):
+        made.add(Call(name))  # type: ignore[arg-type]
+    assert [[name for name, _ in batch] for batch in batches(made)] == [
+        ["lm0", "lm1", "lm2", "lm3"], ["lm4", "lm5", "late", "later"], ["codec"],
+    ]  # fmt: skip
 
 
-def test_short_rows_go_first_and_a_long_one_takes_the_room_that_is_left() -> None:
+def test_long_rows_are_limited_in_tokens_and_short_ones_in_number() -> None:
+    made = scheduler(Call("a", 5), Call("b", 3), *(Call(name) for name in "cde"), rows=4, tokens=5)
+    assert batches(made) == [[("c", 1), ("d", 1), ("e", 1), ("a", 5)], [("b", 3)]]
+    made = scheduler(*(Call(name) for name in "abcd"), rows=4, tokens=2)
+    assert batches(made) == [[(name, 1) for name in "abcd"]]
+
+
+def test_short_rows_go_first_and_a_long_one_joins_them_piece_by_piece() -> None:
     made = scheduler(Call("long", 20), Call("a"), Call("b"), tokens=8, splits=True)
-    assert batches(made) == [[("a", 1), ("b", 1), ("long", 6)], [("long", 8)], [("long", 6)]]
+    assert batches(made) == [[("a", 1), ("b", 1), ("long", 8)], [("long", 8)], [("long", 4)]]
+
+
+BESIDE = TokenBudget((0, 6), (4, 2))  # four tokens of a prompt, and two when six of it are in the cache
+
+
+def test_beside_a_row_that_somebody_listens_to_a_long_one_gets_on_by_less_the_longer_it_is() -> None:
+    made = scheduler(Call("long", 12), tokens=8, splits=True, beside=BESIDE)
+    pieces = []
+    while made.waiting:
+        made.add(Call("a", sent=True))  # type: ignore[arg-type]
+        work = made.choose()
+        assert work is not None
+        pieces += [piece for name, piece in plain(work) if name == "long"]
+        commit(made, work)
+    assert pieces[:4] == [4, 2, 2, 2]
+    assert sum(pieces) == 12
+
+
+def test_beside_rows_whose_clients_have_nothing_yet_a_long_one_takes_all_the_tokens() -> None:
+    made = scheduler(Call("long", 12), Call("a"), tokens=8, splits=True, beside=BESIDE)
+    assert batches(made) == [[("a", 1), ("long", 8)], [("long", 4)]]
+
+
+def test_several_long_rows_share_what_there_is_beside_others() -> None:
+    rows = [Call("x", 3), Call("y", 9), Call("a", sent=True)]
+    made = scheduler(*rows, tokens=8, splits=True, beside=BESIDE)
+    assert plain(made.choose()) == [("a", 1), ("x", 3), ("y", 1)]
+
+
+def test_a_row_that_is_still_running_is_listened_to_as_well() -> None:
+    """One batch deep: the next is chosen before the rows of the last have come back."""
+    made = scheduler(Call("a", sent=True), splits=True, beside=BESIDE)
+    assert plain(made.choose()) == [("a", 1)]
+    made.add(Call("long", 12))  # type: ignore[arg-type]
+    assert plain(made.choose()) == [("long", 4)]
+    made.add(Call("other", 12))  # type: ignore[arg-type]
+    assert plain(made.choose()) == [("other", 8)], "and who has left is listened to no more"
+
+
+def test_who_waits_for_another_method_of_the_worker_is_listened_to_as_well() -> None:
+    made = scheduler(Call("long", 12), Call("codec", key=CODEC, sent=True), splits=True, beside=BESIDE)
+    assert plain(made.choose()) == [("long", 4)]
+
+
+def test_a_row_that_cannot_be_split_runs_alone_also_when_it_has_waited_long_enough() -> None:
+    long = Call("long", 20)
+    made = scheduler(long, tokens=8)
+    for _ in range(100):
+        for name in "abc":
+            made.add(Call(name))  # type: ignore[arg-type]
+        work = made.choose()
+        assert work is not None
+        if long in work.calls:
+            assert plain(work) == [("long", 20)]
+            return
+    raise AssertionError("the long row never ran")
+
+
+class Watched(Call):
+    """A call that knows whether it was looked at."""
+
+    is_looked_at = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("run", "frame", "tokens", "done", "arrival"):
+            object.__setattr__(self, "is_looked_at", True)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("waiting", [10, 1000])
+def test_a_choice_looks_at_the_rows_it_takes_and_at_heads_of_lines_however_many_wait(waiting: int) -> None:
+    calls: list[Call] = []
+    for n in range(waiting):
+        calls += [
+            Watched(f"short{n}", sent=n % 2 == 0),
+            Watched(f"long{n}", 20, sent=n % 3 == 0),
+            Watched(f"codec{n}", key=CODEC, sent=n % 5 == 0),
+        ]
+    made = scheduler(*calls, rows=4, tokens=8, splits=True, beside=BESIDE)
+    for call in calls:
+        call.is_looked_at = False  # type: ignore[attr-defined]
+    work = made.choose()
+    assert work is not None and len(work.calls) == 4
+    looked = [call for call in calls if call.is_looked_at]  # type: ignore[attr-defined]
+    assert len(looked) <= 4 + 8  # the heads of eight lines: two methods, short and long, sooner and later
 
 
 def test_a_piece_ends_at_a_multiple_of_the_tile_whatever_else_runs() -> None:
@@ -157,8 +261,8 @@ def test_a_piece_ends_at_a_multiple_of_the_tile_whatever_else_runs() -> None:
 
 
 def test_a_tile_that_does_not_fit_now_waits() -> None:
-    made = scheduler(Call("long", 4), *(Call(name) for name in "abc"), tokens=6, splits=True, tile=4)
-    assert batches(made) == [[("a", 1), ("b", 1), ("c", 1)], [("long", 4)]]
+    made = scheduler(Call("x", 4), Call("y", 4), Call("a"), tokens=6, splits=True, tile=4)
+    assert batches(made) == [[("a", 1), ("x", 4)], [("y", 4)]]
 
 
 def test_a_row_that_cannot_be_split_and_is_too_long_runs_alone_and_is_not_overtaken() -> None:
@@ -174,7 +278,7 @@ def test_of_two_long_rows_the_first_is_brought_in_before_the_second() -> None:
 
 def test_many_long_rows_do_not_keep_short_ones_out_of_a_batch() -> None:
     made = scheduler(*(Call(f"long{n}", 20) for n in range(9)), Call("a"), rows=4, tokens=8, splits=True)
-    assert batches(made)[0] == [("a", 1), ("long0", 7)]
+    assert batches(made)[0] == [("a", 1), ("long0", 8)]
 
 
 def test_what_did_not_fit_keeps_its_place() -> None:
@@ -223,7 +327,7 @@ def test_a_long_row_that_can_be_split_is_not_put_off_by_short_ones() -> None:
         work = made.choose()
         assert work is not None
         commit(made, work)
-        if long.done + 5 >= long.tokens:
+        if long.done + 8 >= long.tokens:
             return
     raise AssertionError(f"only {long.done} of 40 tokens were run")
 
@@ -289,8 +393,10 @@ def test_every_call_is_chosen_to_its_last_token_and_none_overtakes_its_like(
         assert work is not None
         assert 1 <= len(work.calls) <= rows
         assert len(set(work.calls)) == len(work.calls)
-        limit = tokens if work.key == LM else rows
-        assert sum(work.pieces) <= limit or len(work.calls) == 1
+        long = [
+            piece for call, piece in zip(work.calls, work.pieces, strict=True) if call.tokens - call.done > 1
+        ]
+        assert sum(long) <= tokens or len(work.calls) == 1
         for call, piece in zip(work.calls, work.pieces, strict=True):
             assert call.op.key == work.key and piece >= 1
             assert splits or piece == call.tokens

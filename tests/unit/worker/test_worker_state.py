@@ -313,6 +313,18 @@ def test_a_writer_is_not_started_until_its_reader_has_taken_enough(bench: Bench)
     assert [one.turns for one in ended(worker.run())] == [4]
 
 
+def test_a_writer_whose_client_has_something_from_another_worker_stands_behind_who_has_nothing(
+    bench: Bench,
+) -> None:
+    worker = bench(RANK0, codec=RANK1, rows=1)
+    for number in (0, 1):
+        worker.open(number)
+    worker.hear(m.StreamTaken(0, "items", 0, has_sent=True), m.StreamTaken(0, "items", 0))
+    for number in (0, 1):
+        worker.hear(start(number, "write", n=0, most=1))
+    assert [one.number for one in ended(worker.run())] == [1, 0]
+
+
 def test_a_reader_says_what_it_has_taken_when_its_batch_is_back_and_not_before(bench: Bench) -> None:
     worker = bench(RANK1, codec=RANK1)
     worker.open(0)
@@ -323,7 +335,7 @@ def test_a_reader_says_what_it_has_taken_when_its_batch_is_back_and_not_before(b
     assert worker.said() == {}
     worker.state.finish(work, worker.results(work))
     assert worker.said()[HERE] == [m.StreamTaken(0, "items", 1)]
-    assert worker.step()[HERE] == [m.StreamTaken(0, "items", 2)]
+    assert worker.step()[HERE] == [m.StreamTaken(0, "items", 2, has_sent=True)]
     assert worker.choose() is None
     worker.hear(m.EndStream(0, "items", 2))
     said = worker.run()

@@ -10,7 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from walkserve.cli.settings import FILE, FOLDER, MODELS, Setting
+from walkserve.cli.settings import FILE, FOLDER, MODELS, CountOrAuto, Setting
 from walkserve.cli.settle import Settled, Source, check, convert
 from walkserve.spots import Spot, read_spots, shown_kind
 
@@ -138,5 +138,7 @@ def _python_kinds(setting: Setting) -> tuple[str, tuple[type, ...]]:
             return "a number", (int, float)
         case click.IntRange():
             return "a whole number", (int,)
+        case CountOrAuto():
+            return "a whole number or auto", (int, str)
         case _:
             return "a text", (str,)

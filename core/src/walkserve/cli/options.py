@@ -34,7 +34,10 @@ def model_options(command: F) -> F:
 
 def choices(settled: Mapping[str, Settled]) -> dict[str, Any]:
     """What ``resolve_models`` takes, of any command."""
-    as_they_are = ("device", "dtype", "deterministic", "cache_tokens", "revision", "offline", "plugins")
+    as_they_are = (
+        *("device", "dtype", "deterministic", "cache_tokens", "token_budget"),
+        *("revision", "offline", "plugins"),
+    )
     token = settled["hub_token_file"]
     return {name: settled[name].value for name in as_they_are} | {
         "token": None if token.value is None else _read_token(token.value, token.origin)

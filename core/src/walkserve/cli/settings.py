@@ -22,6 +22,20 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
+class CountOrAuto(click.ParamType[int | str]):
+    """A whole number of at least 1, or "auto"."""
+
+    name = "count or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value).strip()
+        if text == "auto":
+            return text
+        if not text.isdecimal() or int(text) < 1:
+            self.fail(f"{text!r} is neither auto nor a whole number of at least 1", param, ctx)
+        return int(text)
+
+
 @dataclass(frozen=True)
 class Setting:
     """One thing that can be set.
@@ -146,6 +160,14 @@ MODEL_SETTINGS: tuple[Setting, ...] = (
         CACHE_TOKENS,
         "Tokens each cached component's pool holds, on a CPU.",
         metavar="N",
+        is_own=True,
+    ),
+    Setting(
+        "token_budget",
+        CountOrAuto(),
+        "auto",
+        "Tokens of prompts in one batch; auto keeps a step that others listen to under twice its time.",
+        metavar="N|auto",
         is_own=True,
     ),
     Setting(

@@ -18,7 +18,8 @@ class Fleet:
     """What is served, and who wants to know.
 
     ``phase`` goes from "starting" to "ready" and back as workers come and go, then to "draining" and
-    "stopped". A model is ready when all its workers are there and a warm-up has passed through them.
+    "stopped". A model is ready when all its workers are there, a warm-up has passed through them, and those
+    that calibrate have done so.
     """
 
     def __init__(self, served: Mapping[str, Served], say: Say) -> None:
@@ -65,7 +66,7 @@ class Fleet:
             self.stop("drained")
         if self.phase in ("starting", "ready"):
             waits = [
-                served.trouble or f"{name} is loading"
+                served.trouble or f"{name} is {'calibrating' if served.is_warm else 'loading'}"
                 for name, served in self.served.items()
                 if not served.is_ready
             ]
@@ -89,6 +90,7 @@ class Fleet:
         record = served.workers[message.worker]
         record.address, record.pid, record.state = message.address, message.pid, "ready"
         record.components, record.failure = message.components, ""
+        record.budgets, record.is_calibrated = message.budgets, not message.calibrates
         served.pools |= message.pools
         if not served.has_all_workers:
             return None
@@ -126,8 +128,19 @@ class Fleet:
             served.is_warm = False
             served.trouble = why
 
-    @staticmethod
-    def warmed_up(served: Served) -> None:
-        """A request has passed through every component."""
+    def warmed_up(self, served: Served) -> None:
+        """A request has passed through every component: now it can be seen how fast they are."""
         served.is_warm = served.was_ready = True
         served.trouble = ""
+        for worker in served.workers.values():
+            if not worker.is_calibrated:
+                self._say(worker.address, m.Calibrate())
+
+    def calibrated(self, message: m.Calibrated) -> None:
+        """A worker knows its token budgets."""
+        served = self._served_with(message.worker)
+        if served is None:
+            return
+        record = served.workers[message.worker]
+        if record.address == message.address:  # else it is another incarnation by now
+            record.budgets, record.is_calibrated = message.budgets, True

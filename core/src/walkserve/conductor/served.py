@@ -24,6 +24,8 @@ class WorkerRecord:
     state: str = "starting"
     failure: str = ""  # why it could not load, until it can
     components: dict[str, str] = field(default_factory=dict)
+    budgets: tuple[m.TokenBudget, ...] = ()
+    is_calibrated: bool = True
 
 
 class Served:
@@ -88,8 +90,12 @@ class Served:
 
     @property
     def is_ready(self) -> bool:
-        """All workers are there, and a warm-up request has passed through them."""
-        return self.is_warm and self.has_all_workers
+        """All workers are there, a warm-up request has passed through them, and they know their budgets."""
+        return self.is_warm and self.has_all_workers and self.is_calibrated
+
+    @property
+    def is_calibrated(self) -> bool:
+        return all(worker.is_calibrated for worker in self.workers.values())
 
     @property
     def has_all_workers(self) -> bool:
@@ -128,6 +134,7 @@ class Served:
                         for name, pool in self.pools.items()
                         if name in worker.components
                     },
+                    budgets=worker.budgets,
                 )
                 for worker in self.workers.values()
             ),

@@ -71,6 +71,8 @@ class ConductorState:
                 served = self.fleet.worker_ready(message)
                 if served is not None:
                     self._warm_up(served)
+            case m.Calibrated():
+                self.fleet.calibrated(message)
             case m.WorkerFailed():
                 self.fleet.worker_failed(message)
             case m.WorkerLost():

@@ -86,6 +86,14 @@ SERVER: dict[str, Any] = {
                     "pid": 4103,
                     "components": {"language": "cpu, float32, torch"},
                     "pools": {"language": {"pages": 2048, "reserved": 76}},
+                    "token_budgets": [
+                        {
+                            "component": "language",
+                            "method": "next",
+                            "tokens": 512,
+                            "beside": [{"context": 512, "tokens": 96}, {"context": 8096, "tokens": 24}],
+                        }
+                    ],
                 }
             ],
         }

@@ -72,11 +72,22 @@ class Runtime(Collector):
             for component, (pages, reserved) in worker.pools.items():
                 found["walkserve_cache_pages"].add_metric([*labels, component], pages)
                 found["walkserve_cache_pages_reserved"].add_metric([*labels, component], reserved)
+            for budget in worker.budgets:
+                _add_budget(found, labels, budget)
             report = self._caller.reports.get(worker.name)
             for tallied in report.methods if report is not None else ():
                 _add_method(found, labels, tallied)
             for moved in report.caches if report is not None else ():
                 _add_moves(found, [*labels, moved.component], moved)
+
+
+def _add_budget(found: dict[str, Any], model: list[str], budget: m.TokenBudget) -> None:
+    """By the longest context that each number holds for; the last holds for all."""
+    steps = budget.beside or ((0, budget.tokens),)
+    for n, (context, tokens) in enumerate(steps):
+        up_to = "+Inf" if n == len(steps) - 1 else str(context)
+        labels = [*model, budget.component, budget.method, up_to]
+        found["walkserve_token_budget"].add_metric(labels, tokens)
 
 
 def _add_method(found: dict[str, Any], model: list[str], tallied: m.Tallied) -> None:
@@ -120,6 +131,11 @@ def _empty() -> dict[str, Any]:
         "walkserve_requests_waiting": (gauge, "Requests that wait for room in the caches.", _MODEL),
         "walkserve_cache_pages": (gauge, "Pages of a component's cache.", component),
         "walkserve_cache_pages_reserved": (gauge, "Pages that are reserved for requests.", component),
+        "walkserve_token_budget": (
+            gauge,
+            "Tokens of prompts in one batch beside rows that somebody listens to, by tokens in the cache.",
+            (*_METHOD, "context"),
+        ),
         "walkserve_cache_moves": (
             counter,
             "Times that a request's cache has moved to host memory, or back.",

@@ -42,6 +42,25 @@ class Pool(Struct, frozen=True):
     reserved: int
 
 
+class BudgetStep(Struct, frozen=True):
+    """With up to ``context`` tokens in the cache, a long prompt gets on by so many a batch."""
+
+    context: int
+    tokens: int
+
+
+class BudgetStatus(Struct, frozen=True):
+    """Tokens of prompts in one batch of a method: where nobody listens, and beside rows that somebody does.
+
+    ``beside`` is empty where the budget was given and not measured: it is ``tokens`` everywhere then.
+    """
+
+    component: str
+    method: str
+    tokens: int
+    beside: list[BudgetStep]
+
+
 class WorkerStatus(Struct, frozen=True):
     """One worker process; components with their device and backend."""
 
@@ -50,6 +69,7 @@ class WorkerStatus(Struct, frozen=True):
     pid: int
     components: dict[str, str]
     pools: dict[str, Pool]
+    token_budgets: list[BudgetStatus]
 
 
 class ModelStatus(Struct, frozen=True):
@@ -160,4 +180,8 @@ def _model(model: m.ModelInfo) -> ModelStatus:
 
 def _worker(worker: m.WorkerInfo) -> WorkerStatus:
     pools = {name: Pool(pages, reserved) for name, (pages, reserved) in worker.pools.items()}
-    return WorkerStatus(worker.name, worker.state, worker.pid, worker.components, pools)
+    budgets = [
+        BudgetStatus(one.component, one.method, one.tokens, [BudgetStep(*step) for step in one.beside])
+        for one in worker.budgets
+    ]
+    return WorkerStatus(worker.name, worker.state, worker.pid, worker.components, pools, budgets)

@@ -13,10 +13,12 @@ from walkserve import messages as m
 from walkserve.config import ModelConfig, rank_number
 from walkserve.engine.held import Held, hold
 from walkserve.engine.local import LocalEngine
+from walkserve.engine.rows import Engine
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
 from walkserve.plugins import load_model
 from walkserve.transport.base import Mailbox, TensorCarrier
+from walkserve.worker.calibration import LEAST, Calibration, Pages
 from walkserve.worker.loop import WorkerLoop
 from walkserve.worker.scheduler import Key, Limits, Scheduler
 from walkserve.worker.state import WorkerState
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 GPU_SHARE = 0.9
 """Of a GPU's memory, for weights and caches of all workers on it."""
+TOKENS = 512
+"""Of long rows in one batch, before it is known what the device can do, and where nobody would notice."""
 TILE = 64
 """Tokens: where prefill is cut in deterministic mode, whatever else runs."""
 
@@ -85,20 +89,22 @@ class Worker:
             for name, rank in self.config.ranks.items()
             if rank == self.name
         }
+        limits = self._limits(plans, held)
+        engine = LocalEngine(held, deterministic=self.config.deterministic)
+        calibration = self._calibration(limits, engine, held)
         state = WorkerState(
             address=self.address,
             model=model,
             plans=plans,
             ranks=self.config.ranks,
-            scheduler=Scheduler(self._limits(plans, held)),
+            scheduler=Scheduler(limits),
             carrier=self.carrier,
             read_options=lambda sent: m.restore_options(model.Options, sent),
             caches={name: one.cache for name, one in held.items() if one.cache is not None},
+            calibration=calibration,
             profiles=self.config.profile,
         )
-        self.loop = WorkerLoop(
-            state, LocalEngine(held, deterministic=self.config.deterministic), self.mailbox, self.beat
-        )
+        self.loop = WorkerLoop(state, engine, self.mailbox, self.beat)
         ready = m.WorkerReady(
             worker=self.name,
             address=self.address,
@@ -109,6 +115,8 @@ class Worker:
                 for name, one in held.items()
                 if one.cache is not None
             },
+            budgets=state.budgets(),
+            calibrates=calibration is not None,
         )
         self.mailbox.send("conductor", [ready])
         return self.loop
@@ -143,6 +151,7 @@ class Worker:
         return torch.device("cuda", (rank_number(self.name) or 0) % torch.cuda.device_count())
 
     def _limits(self, plans: dict[str, Plan], held: dict[str, Held]) -> dict[Key, Limits]:
+        tile = TILE if self.config.deterministic else 0
         limits: dict[Key, Limits] = {}
         for plan in plans.values():
             for op in plan.ops:
@@ -151,11 +160,28 @@ class Worker:
                 one = held[op.component]
                 limits[op.key] = Limits(
                     rows=one.component.rows or self.config.max_rows,
-                    tokens=self.config.token_budget if one.cache is not None else self.config.max_rows,
+                    tokens=max(self.config.token_budget or TOKENS, tile),
                     splits=one.splits(op.method),
-                    tile=TILE if self.config.deterministic else 0,
+                    tile=tile,
                 )
         return limits
+
+    def _calibration(
+        self, limits: dict[Key, Limits], engine: Engine, held: dict[str, Held]
+    ) -> Calibration | None:
+        """Of the methods whose rows may be split; None where there is none, or the budget is given."""
+        keys = {key: (one.rows, max(LEAST, one.tile)) for key, one in limits.items() if one.splits}
+        if not keys or self.config.token_budget is not None:
+            return None
+        pages: dict[str, Pages] = {}
+        for name, one in held.items():
+            if one.cache is not None:
+                pool, branches = one.cache.pool, len(one.component.branches)
+                longest = min(one.cache.shape.context, pool.pages // branches * pool.page_size)
+                pages[name] = Pages(pool, longest)
+        on_gpu = any(one.device.type == "cuda" for one in held.values())
+        settle = torch.cuda.synchronize if on_gpu else lambda: None
+        return Calibration(keys, engine, pages, settle=settle, beat=self.beat)
 
 
 def _dtype(wanted: str, device: torch.device) -> torch.dtype:

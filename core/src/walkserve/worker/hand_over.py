@@ -128,7 +128,7 @@ class HandOver:
         if rank == self._rank:
             self.taken(live, stream, taken)
         else:
-            self._say(self.peers[rank], m.StreamTaken(live.opened.number, stream, taken))
+            self._say(self.peers[rank], m.StreamTaken(live.opened.number, stream, taken, live.has_sent))
 
     def taken(self, live: Live, stream: str, taken: int) -> None:
         """The reader has read so many items."""

@@ -12,6 +12,7 @@ from walkserve.streams.ends import ReadEnd, WriteEnd
 if TYPE_CHECKING:
     from walkserve.messages import OpenRequest
     from walkserve.worker.profile import RequestProfile
+    from walkserve.worker.samples import Samples
     from walkserve.worker.walk_run import Call, WalkRun
 
 
@@ -63,6 +64,7 @@ class Live:
         "emitted",
         "exports",
         "has_blocked",
+        "has_sent_elsewhere",
         "in_flight",
         "is_closed",
         "opened",
@@ -71,13 +73,21 @@ class Live:
         "profile",
         "read_ends",
         "runs",
+        "samples",
         "write_ends",
     )
 
-    def __init__(self, opened: OpenRequest, options: Any, profile: RequestProfile | None = None) -> None:
+    def __init__(
+        self,
+        opened: OpenRequest,
+        options: Any,
+        profile: RequestProfile | None = None,
+        samples: Samples | None = None,
+    ) -> None:
         self.opened = opened
         self.options = options
         self.profile = profile  # None where profiles are off
+        self.samples = samples  # what notes the rows of a warm-up; None of any other request
         self.runs: dict[tuple[str, int], WalkRun] = {}
         self.branches: dict[tuple[str, str], Branch] = {}
         self.read_ends: dict[str, ReadEnd] = {}
@@ -85,11 +95,12 @@ class Live:
         self.has_blocked = False  # a stream of it was full, and the conductor knows
         self.parked: dict[str, list[Call]] = {}  # by the stream they wait for, at either end
         self.emitted: dict[str, int] = {}
+        self.has_sent_elsewhere = False
         self.exports: list[int] = []  # tensors lent to others, freed at the latest with the request
         self.in_flight = 0  # rows in a batch that is not finished
         self.is_closed = False
 
     @property
     def has_sent(self) -> bool:
-        """Whether the client has something of it already."""
-        return bool(self.emitted)
+        """Whether the client has something of it already, from here or from a worker further on."""
+        return self.has_sent_elsewhere or bool(self.emitted)

@@ -4,6 +4,9 @@ Calls wait by ``(component, method)``, so that any requests, Walks and branches 
 oldest call has waited longest is served, so that no component stands still for another. Within a batch,
 rows of one token go before long ones, rows whose client has nothing yet before others, and otherwise first
 come, first served; who has been passed too often goes before all of them.
+
+Rows of one token are limited in number alone, long ones in tokens: how many depends on whether a row waits,
+or has just run, whose client has something already and would notice a gap.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from walkserve.worker.budget import TokenBudget
 from walkserve.worker.live import Live
 from walkserve.worker.walk_run import Call
 
@@ -27,15 +31,17 @@ class Limits:
 
     Args:
         rows: The most rows.
-        tokens: The most tokens of a cached component; a single row that cannot be split may exceed it, alone.
+        tokens: The most tokens of long rows; a single row that cannot be split may exceed it, alone.
         splits: Whether long rows may be given in pieces.
         tile: Pieces end at multiples of this absolute position; 0 lets them end anywhere.
+        beside: What takes the place of ``tokens`` where a client would notice a gap.
     """
 
     rows: int = 64
     tokens: int = 512
     splits: bool = False
     tile: int = 0
+    beside: TokenBudget | None = None
 
 
 @dataclass(slots=True)
@@ -90,9 +96,10 @@ class Scheduler:
     """Ready queues, kept as calls come and go; nothing rescans what lives."""
 
     def __init__(self, limits: Mapping[Key, Limits]) -> None:
-        self.limits = limits
+        self.limits = dict(limits)
         self._queues: dict[Key, _Queue] = {key: _Queue() for key in limits}
         self._arrivals = 0
+        self._someone_ran = False  # the last batch had a row whose client has something already
         self.waiting = 0
 
     def add(self, call: Call) -> None:
@@ -138,33 +145,61 @@ class Scheduler:
             call.run.host.forget(call)
 
     def _fill(self, key: Key) -> Work:
-        """Short rows first, as they keep many streams going; long ones take what room is left."""
+        """Short rows first, as they keep many streams going; long ones take the tokens that are theirs."""
         queue, work, overdue = self._queues[key], Work(key, [], []), self._arrivals - PATIENCE
         first = queue.long.next(overdue)
-        if first is not None and first[0].arrival <= overdue:
-            self._take(queue.long, work, overdue, most=1)  # it has waited long enough for room
-        self._take(queue.short, work, overdue)
-        self._take(queue.long, work, overdue)
+        used, listening = 0, len(queue.short.later)
+        is_tight = first is not None and self._someone_listens()
+        if first is not None and first[0].arrival <= overdue:  # it has waited long enough for room
+            used = self._take_long(queue.long, work, overdue, 0, is_tight=is_tight, most=1)
+            if used > self.limits[key].tokens:
+                return work
+        self._take_short(queue.short, work, overdue)
+        self._someone_ran = len(queue.short.later) < listening
+        if first is not None:
+            self._take_long(queue.long, work, overdue, used, is_tight=is_tight)
         return work
 
-    def _take(self, line: _Line, work: Work, overdue: int, most: int | None = None) -> None:
-        """Move calls from a line into the batch while they fit, ``most`` of them at most."""
-        limits = self.limits[work.key]
-        rows = limits.rows if most is None else min(limits.rows, len(work.calls) + most)
-        room = limits.tokens - sum(work.pieces)
+    def _someone_listens(self) -> bool:
+        """Whether a row waits, of whatever method, or may still run, whose client has something already."""
+        return self._someone_ran or any(queue.short.later for queue in self._queues.values())
+
+    def _take_short(self, line: _Line, work: Work, overdue: int) -> None:
+        """Move calls of one token into the batch while there are rows."""
+        rows = self.limits[work.key].rows
         while len(work.calls) < rows and (source := line.next(overdue)) is not None:
             call = source[0]
             if call.run.is_closed or call.frame.is_dropped:
                 self._forget_dead(source)
                 continue
-            piece = _piece(call, limits, room, is_alone=not work.calls)
-            if piece == 0:
-                return
             source.popleft()
             self.waiting -= 1
-            room -= piece
+            work.calls.append(call)
+            work.pieces.append(1)
+
+    def _take_long(
+        self, line: _Line, work: Work, overdue: int, used: int, *, is_tight: bool, most: int | None = None
+    ) -> int:
+        """Move long calls into the batch while they fit, ``most`` of them at most; how many tokens it has
+        of such calls then."""
+        limits = self.limits[work.key]
+        beside = limits.beside if is_tight else None
+        rows = limits.rows if most is None else min(limits.rows, len(work.calls) + most)
+        while len(work.calls) < rows and (source := line.next(overdue)) is not None:
+            call = source[0]
+            if call.run.is_closed or call.frame.is_dropped:
+                self._forget_dead(source)
+                continue
+            tokens = limits.tokens if beside is None else beside.at(call.branch.table.length)
+            piece = _piece(call, limits, tokens - used, is_alone=not work.calls)
+            if piece == 0:
+                break
+            source.popleft()
+            self.waiting -= 1
+            used += piece
             work.calls.append(call)
             work.pieces.append(piece)
+        return used
 
 
 def _piece(call: Call, limits: Limits, room: int, *, is_alone: bool) -> int:

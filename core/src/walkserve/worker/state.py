@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 from walkserve import messages as m
@@ -19,6 +20,7 @@ from walkserve.graph.plan import Plan
 from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.worker.blame import fault_of
+from walkserve.worker.calibration import Calibration
 from walkserve.worker.hand_over import HandOver
 from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
@@ -57,6 +59,7 @@ class WorkerState:
         carrier: Lends and takes tensors.
         read_options: Makes the family's Options of what a message carried.
         caches: Component -> its cache, for those that have one.
+        calibration: Measures the token budgets of the scheduler's methods.
         profiles: Note of each request what it does, and tell its client when it is let go of.
     """
 
@@ -71,6 +74,7 @@ class WorkerState:
         read_options: Callable[[Any], Any],
         caches: Mapping[str, Cache],
         *,
+        calibration: Calibration | None = None,
         profiles: bool = False,
     ) -> None:
         self.address = address
@@ -81,6 +85,7 @@ class WorkerState:
         self.lending = Lending(carrier, self._say)
         self.read_options = read_options
         self.caches = caches
+        self.calibration = calibration
         self.profiles = profiles
         self.tally = Tally(scheduler.limits)
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
@@ -117,6 +122,8 @@ class WorkerState:
                 self.is_stopping = True
             case m.FreeTensors():
                 self.lending.carrier.free(message.keys)
+            case m.Calibrate():
+                self._calibrate()
             case m.Report():
                 self._say(message.client, self.tally.report(self.rank, self.address, self.room.moves))
             case m.Unreadable():
@@ -162,6 +169,7 @@ class WorkerState:
             case m.DiscardStream():
                 self.streams.discard(live, message.stream)
             case m.StreamTaken():
+                live.has_sent_elsewhere |= message.has_sent
                 self.streams.taken(live, message.stream, message.taken)
             case m.Watch():
                 self._watched.watch(live, message)
@@ -178,7 +186,10 @@ class WorkerState:
         self._opened = message.number
         try:
             profile = RequestProfile() if self.profiles and message.client else None
-            self._lives[message.number] = Live(message, self.read_options(message.options), profile)
+            calibration = self.calibration if not message.client else None  # else it is no warm-up
+            samples = calibration.samples if calibration is not None else None
+            options = self.read_options(message.options)
+            self._lives[message.number] = Live(message, options, profile, samples)
         except WalkserveError as error:
             self._say(
                 self.conductor, m.WalkBroke(message.number, "", 0, fault_of(error, "opening the request"))
@@ -209,6 +220,22 @@ class WorkerState:
         if live.profile is not None:
             self._say(live.opened.client, live.profile.told(live.opened.tag, self.rank, self.address))
         self._say(self.conductor, m.RequestClosed(number, self.rank, self.address))
+
+    def _calibrate(self) -> None:
+        """A warm-up has passed; nobody's request runs until the conductor has heard of this."""
+        limits = self.scheduler.limits
+        for key, budget in self.calibration.budgets().items() if self.calibration is not None else ():
+            tokens = max(limits[key].tokens, budget.tokens[0])
+            limits[key] = replace(limits[key], tokens=tokens, beside=budget)
+        self._say(self.conductor, m.Calibrated(self.rank, self.address, self.budgets()))
+
+    def budgets(self) -> tuple[m.TokenBudget, ...]:
+        """Of each method with a cache, as others are told."""
+        return tuple(
+            m.TokenBudget(*key, limits.tokens, limits.beside.steps if limits.beside is not None else ())
+            for key, limits in self.scheduler.limits.items()
+            if key[0] in self.caches
+        )
 
     def _start(self, live: Live, message: m.StartWalk) -> None:
         inputs = {name: self.lending.receive(value) for name, value in message.inputs.items()}
@@ -345,7 +372,7 @@ class WorkerState:
         if op.reads:
             values = values | dict(zip(op.reads, call.helpings, strict=True))
         live, done = run.live, call.done
-        return Row(  # by place: names would take a third longer, for every row
+        row = Row(  # by place: names would take a third longer, for every row
             values,
             call.branch,
             live.options,
@@ -357,6 +384,9 @@ class WorkerState:
             op.keeps,
             op.gives_names,
         )
+        if live.samples is not None:
+            live.samples.note(op.key, row)
+        return row
 
     def finish(self, work: Work, results: list[RowResult]) -> None:
         """Commit a batch: caches, states, streams, outputs and turns of all its rows."""
