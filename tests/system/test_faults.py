@@ -202,6 +202,7 @@ def test_what_still_runs_at_the_deadline_is_failed_and_the_server_ends(start_ser
     assert "did not leave" not in server.printed and "Traceback" not in server.printed
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_the_deadline(start_server):
     server = start_server(*SERVE_LONG, "--drain-timeout", "600").wait_until_ready()
     whole = Asking(server, **LONG)
@@ -213,6 +214,7 @@ def test_a_second_signal_does_not_wait_for_the_deadline(start_server):
     assert (whole.code, whole.status) == ("unavailable", 503)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["worker", "conductor"])
 def test_who_is_stuck_holds_up_the_end_only_until_the_deadline(start_server, who):
     server = start_server(*SERVE_LONG, "--drain-timeout", "0.5", "--stuck-after", "0").wait_until_ready()
@@ -262,6 +264,7 @@ def test_a_worker_that_does_not_move_is_killed_and_started_again(start_server):
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_conductor_that_does_not_move_ends_the_server_with_one_line(start_server):
     server = start_server(*SERVE_LONG, "--stuck-after", "3").wait_until_ready()
     children = _children(server)
@@ -274,6 +277,7 @@ def test_a_conductor_that_does_not_move_ends_the_server_with_one_line(start_serv
     assert not any(_runs(pid) for pid in children)
 
 
+@pytest.mark.slow
 def test_a_server_that_was_stopped_as_a_whole_takes_nobody_for_stuck(start_server):
     server = start_server(*SERVE_LONG, "--stuck-after", "2").wait_until_ready()
     everybody = [server.process.pid, *_children(server)]

@@ -22,7 +22,7 @@ MANNERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("how", [pytest.param("close", marks=pytest.mark.slow), "reset"])
 @pytest.mark.parametrize("manner", MANNERS)
 def test_who_leaves_while_it_is_spoken_gives_the_pages_back_within_a_second(golden_server, manner, how):
     before = golden_server.state()

@@ -257,7 +257,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["names", "file"])
+@pytest.fixture(scope="module", params=["names", pytest.param("file", marks=pytest.mark.slow)])
 def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mine: Path):
     """Two checkpoints side by side, named on the command line or in a file that sets more for one of them."""
     folder = tmp_path_factory.mktemp(request.param)

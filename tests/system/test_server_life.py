@@ -157,6 +157,7 @@ def test_the_second_interrupt_stops_at_once_and_tells_who_waits(start_server):
     assert "did not leave" not in server.printed
 
 
+@pytest.mark.slow
 def test_children_do_not_outlive_a_killed_server_and_the_next_start_cleans_up(start_server):
     server = start_server("orpheus:toy", "--port", "0").wait_until_ready()
     state = server.state()

@@ -97,15 +97,23 @@ async def reply(reader: asyncio.StreamReader) -> tuple[int, dict]:
 
 async def test_a_body_that_trickles_is_a_408_and_the_connection_ends(stage):
     async with stage.serving(receive_timeout_s=0.2) as at:
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.server.port)
-        writer.write(f"{HEAD}content-length: 1000\r\n\r\n{{".encode())
-        trickling = asyncio.create_task(trickle(writer, b" "))
-        status, error = await reply(reader)
-        assert (status, error["code"]) == (408, "request_timeout")
-        assert error["type"] == "invalid_request_error"
-        trickling.cancel()
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", at.server.port)
+            writer.write(f"{HEAD}content-length: 1000\r\n\r\n{{".encode())
+            trickling = asyncio.create_task(trickle(writer, b" "))
+            try:
+                status, error = await reply(reader)
+            except ConnectionResetError:  # a byte crossed the end, by which TCP forgets what was said before
+                continue
+            finally:
+                trickling.cancel()
+                writer.close()
+            assert (status, error["code"]) == (408, "request_timeout")
+            assert error["type"] == "invalid_request_error"
+            break
+        else:
+            pytest.fail("it was never told why")
         assert at.caller.open_calls == 0
-        writer.close()
 
 
 async def trickle(writer: asyncio.StreamWriter, piece: bytes) -> None:

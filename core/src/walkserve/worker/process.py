@@ -48,4 +48,9 @@ def main(parent: str, config_path: str, name: str, address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    code = main(*sys.argv[1:])
+    # What is anybody's business has been put away; to take torch apart object by object can take seconds.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
