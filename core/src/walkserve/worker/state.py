@@ -354,7 +354,7 @@ class WorkerState:
     def choose(self) -> Work | None:
         """The next batch; its rows are in flight until ``finish`` or ``broke``."""
         work = self.scheduler.choose()
-        while work is not None and not self.room.has_for(work):
+        while work is not None and self.caches and not self.room.has_for(work):
             self.room.admit(work)
             if work.calls:
                 break
