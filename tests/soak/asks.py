@@ -157,7 +157,7 @@ def failing_asks() -> list[Ask]:
         ask = Ask(f"fails in {fail} {at}", "trial", "generate", fields, kind="failing", code=code)
         plain = replace(ask, accept="text/plain", fields=fields | {"outputs": ["words"]})
         found += [ask, replace(ask, route="socket"), plain]
-    late = trial_fields("a", ["words"], max_tokens=200, turn_ms=20) | {"timeout_s": 0.5}
+    late = trial_fields(TALES[0], ["words"], seed=1, max_tokens=14, turn_ms=300) | {"timeout_s": 0.5}
     for accept in ("application/x-ndjson", "text/plain"):
         ask = Ask("takes too long", "trial", "generate", late, accept, kind="failing", code=TOO_LATE)
         found += [ask, replace(ask, route="socket")]
