@@ -130,10 +130,7 @@ class WorkerState:
                 self._could_not_read(message)
             case _:
                 self._hear_for_request(message)
-        if self.room.waiting:
-            self.room.retry()
-        if self._watched.rounds:
-            self._watched.answer()
+        self._look_again()
 
     def _peers_changed(self, addresses: Mapping[str, str]) -> None:
         gone = set(self.streams.peers.values()) - set(addresses.values())
@@ -292,6 +289,13 @@ class WorkerState:
         """Whether a call of it waits for a batch, or for room in a cache."""
         return self.scheduler.holds(live) or self.room.holds(live)
 
+    def _look_again(self) -> None:
+        """Something has changed: who waits for room may have it, and who is watched may have come to rest."""
+        if self.room.waiting:
+            self.room.retry()
+        if self._watched.rounds:
+            self._watched.answer()
+
     # --- calls ------------------------------------------------------------------------------------
 
     def offer(self, call: Call) -> None:
@@ -401,10 +405,7 @@ class WorkerState:
                 self._commit(call, piece, result)
             except Exception as error:  # whatever it is, it is this request's
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
-        if self.room.waiting:
-            self.room.retry()
-        if self._watched.rounds:
-            self._watched.answer()
+        self._look_again()
 
     def broke(self, call: Call, error: BaseException) -> None:
         """A row's component raised, also when it was run alone: its Walk fails.
@@ -417,10 +418,7 @@ class WorkerState:
             self._let_go(call)
             if not call.run.is_closed and not call.frame.is_dropped:
                 self._broke(call.run.live, call.run.track, call.run.walk, error, call.op.place)
-        if self.room.waiting:
-            self.room.retry()
-        if self._watched.rounds:
-            self._watched.answer()
+        self._look_again()
 
     def _has_landed(self, call: Call) -> bool:
         """The row is no longer in flight. False if its request is closed; its last row releases it."""
