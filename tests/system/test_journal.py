@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 import subprocess
 import sys
@@ -44,8 +46,10 @@ def test_of_a_server_that_was_killed_there_is_what_had_happened(start_server, tm
     folder = tmp_path / "journals"
     server = start_server(f"orpheus={GOLDEN}", "--port", "0", "--journal", str(folder)).wait_until_ready()
     ask = ASK | {"stream": True, "response_format": "pcm", "max_tokens": 900}
+    writes_the_journal = server.state()["conductor_pid"]
     with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=ask, timeout=60) as answer:
         next(answer.iter_raw())
+        os.kill(writes_the_journal, signal.SIGKILL)  # first, lest it sees workers go and ends the request
         server.kill()
     (journal,) = folder.iterdir()
     code, told = replayed(journal)
