@@ -45,7 +45,7 @@ def test_a_request_over_http_can_be_replayed_by_its_id(start_server, tmp_path):
 def test_of_a_server_that_was_killed_there_is_what_had_happened(start_server, tmp_path):
     folder = tmp_path / "journals"
     server = start_server(f"orpheus={GOLDEN}", "--port", "0", "--journal", str(folder)).wait_until_ready()
-    ask = ASK | {"stream": True, "response_format": "pcm", "max_tokens": 900}
+    ask = ASK | {"stream": True, "response_format": "pcm", "max_tokens": 30_000}
     writes_the_journal = server.state()["conductor_pid"]
     with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=ask, timeout=60) as answer:
         next(answer.iter_raw())
