@@ -73,6 +73,13 @@ class ContextLengthExceeded(BadRequest):
     code = "context_length_exceeded"
 
 
+class MediaTooLarge(BadRequest):
+    """An image or a video is beyond a limit; the message has both numbers. Nothing of it was decoded."""
+
+    status = 413
+    code = "media_too_large"
+
+
 class ModelNotFound(BadRequest):
     """No such model is served here."""
 
@@ -128,6 +135,7 @@ _BY_CODE: dict[str | None, type[WalkserveError]] = {
     "component_failed": ComponentError,
     ContextLengthExceeded.code: ContextLengthExceeded,
     DeadlineExceeded.code: DeadlineExceeded,
+    MediaTooLarge.code: MediaTooLarge,
     ModelNotFound.code: ModelNotFound,
     UnsupportedSurface.code: UnsupportedSurface,
 }
