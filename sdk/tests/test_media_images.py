@@ -61,7 +61,9 @@ def test_jpegs_turned_by_pillow_and_by_us_are_the_same_to_the_bit(orientation: i
     noted = Image.Exif()
     noted[0x0112] = orientation
     data = file_of(Image.fromarray(SCENE), "JPEG", exif=noted.tobytes())
-    np.testing.assert_array_equal(read_image(data), np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))))
+    np.testing.assert_array_equal(
+        read_image(data), np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    )
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -71,7 +73,12 @@ def test_exif_is_read_in_either_byte_order_and_nonsense_in_it_is_no_harm(order: 
     exif = head + struct.pack(f"{order}IH", 8, 1) + entry + bytes(4)
     picture = Image.fromarray(SCENE)
     assert image_size(file_of(picture, "JPEG", exif=b"Exif\0\0" + exif)) == (24, 40)
-    for broken in (exif[:9], exif[:4] + b"\xff" * 4, exif.replace(entry, entry[:8] + b"\x63\x63" + entry[10:]), b"II"):
+    for broken in (
+        exif[:9],
+        exif[:4] + b"\xff" * 4,
+        exif.replace(entry, entry[:8] + b"\x63\x63" + entry[10:]),
+        b"II",
+    ):
         assert image_size(file_of(picture, "JPEG", exif=b"Exif\0\0" + broken)) == (40, 24)
 
 
@@ -100,7 +107,9 @@ def test_what_is_half_transparent_is_half_white() -> None:
         ("1", 0, 0, 255),
     ],
 )
-def test_a_colour_that_stands_for_transparent_is_white(mode: str, colour: object, clear: object, seen: int) -> None:
+def test_a_colour_that_stands_for_transparent_is_white(
+    mode: str, colour: object, clear: object, seen: int
+) -> None:
     data = file_of(Image.new(mode, (1, 1), colour), "PNG", transparency=clear)
     assert read_image(data).tolist() == [[[seen] * 3]]
 
@@ -191,7 +200,8 @@ def test_a_huge_picture_in_a_tiny_file_is_refused_and_takes_no_memory(read) -> N
         read(flat)
     assert peak_bytes() - before < 4 * 1024 * 1024
     assert str(refused.value) == (
-        "image: 14000 x 14000 are 196,000,000 pixels, and 67,108,864 are the most it may have; make it smaller"
+        "image: 14000 x 14000 are 196,000,000 pixels, and 67,108,864 are the most it may have;"
+        " make it smaller"
     )
     assert (refused.value.status, refused.value.code) == (413, "media_too_large")
 
@@ -204,7 +214,9 @@ def test_a_huge_picture_in_a_tiny_file_is_refused_and_takes_no_memory(read) -> N
         pytest.param(b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0, 0, 0) + LARGE_FRAME, id="a large frame"),
         pytest.param(b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0" + bytes(4) + b"\xff\x3f\0" * 2, id="WebP"),
         pytest.param(b"RIFF\x11\0\0\0WEBPVP8L\x05\0\0\0\x2f" + b"\xff" * 4 + b"\0", id="lossless WebP"),
-        pytest.param(file_of(Image.new("L", (8, 8)), "JPEG").replace(b"\0\x08\0\x08", b"\x7f" * 4), id="JPEG"),
+        pytest.param(
+            file_of(Image.new("L", (8, 8)), "JPEG").replace(b"\0\x08\0\x08", b"\x7f" * 4), id="JPEG"
+        ),
         pytest.param(png(2**31 - 1, 2**31 - 1, 8, 0, b""), id="PNG"),
     ],
 )
@@ -230,7 +242,9 @@ def test_each_limit_is_told_with_both_numbers() -> None:
     assert read_image(data, ImageLimits(600, 30, len(data))).shape == (20, 30, 3)
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b"BM" + bytes(60), bytes(100), b"<svg/>", b"\xff\xd8", b"RIFF"])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"BM" + bytes(60), bytes(100), b"<svg/>", b"\xff\xd8", b"RIFF"]
+)
 def test_what_is_no_image_is_refused_with_the_formats_that_are(data: bytes) -> None:
     with pytest.raises(BadRequest, match="an image is PNG, JPEG, WebP, GIF") as refused:
         read_image(data, place="inputs[0]")
@@ -247,7 +261,12 @@ def test_a_file_cut_off_in_its_pixels_is_refused_and_the_next_is_read(format: st
 
 
 @settings(max_examples=60, deadline=None)
-@given(format=st.sampled_from(sorted(WHOLE)), cut=st.integers(0, 2000), at=st.integers(0, 2000), flip=st.integers(0, 255))
+@given(
+    format=st.sampled_from(sorted(WHOLE)),
+    cut=st.integers(0, 2000),
+    at=st.integers(0, 2000),
+    flip=st.integers(0, 255),
+)
 def test_whatever_is_broken_is_an_image_or_a_refusal_and_nothing_else(
     format: str, cut: int, at: int, flip: int
 ) -> None:
@@ -262,7 +281,11 @@ def test_whatever_is_broken_is_an_image_or_a_refusal_and_nothing_else(
 
 
 @settings(max_examples=25, deadline=None)
-@given(width=st.integers(1, 70), height=st.integers(1, 70), format=st.sampled_from(["PNG", "JPEG", "WEBP", "GIF"]))
+@given(
+    width=st.integers(1, 70),
+    height=st.integers(1, 70),
+    format=st.sampled_from(["PNG", "JPEG", "WEBP", "GIF"]),
+)
 def test_any_size_is_told_and_read(width: int, height: int, format: str) -> None:
     data = file_of(Image.new("RGB", (width, height), "teal"), format)
     assert image_size(data) == (width, height)

@@ -14,7 +14,12 @@ TEXT = base64.b64encode(FILE).decode()
 
 @pytest.mark.parametrize(
     "text",
-    [TEXT, f"data:image/png;base64,{TEXT}", f"data:;base64,{TEXT}", f"DATA:video/mp4;codecs=avc1;BASE64,{TEXT}"],
+    [
+        TEXT,
+        f"data:image/png;base64,{TEXT}",
+        f"data:;base64,{TEXT}",
+        f"DATA:video/mp4;codecs=avc1;BASE64,{TEXT}",
+    ],
 )
 def test_base64_alone_and_a_data_url_are_the_same_bytes(text: str) -> None:
     assert inline_bytes(text) == FILE
@@ -49,12 +54,16 @@ def test_an_address_is_refused_and_nothing_is_opened(address: str, monkeypatch: 
 
     monkeypatch.setattr(socket, "socket", opened)
     monkeypatch.setattr("builtins.open", opened)
-    with pytest.raises(BadRequest, match="this server opens no address and no file; send the bytes") as refused:
+    with pytest.raises(
+        BadRequest, match="this server opens no address and no file; send the bytes"
+    ) as refused:
         inline_bytes(address, place="inputs[0].data")
     assert (refused.value.status, refused.value.param) == (400, "inputs[0].data")
 
 
-@pytest.mark.parametrize("text", ["/etc/passwd.png", "~/x.png", "photo.jpg", "AAA", "AA AA", "====", "é", TEXT[:-1]])
+@pytest.mark.parametrize(
+    "text", ["/etc/passwd.png", "~/x.png", "photo.jpg", "AAA", "AA AA", "====", "é", TEXT[:-1]]
+)
 def test_a_path_and_broken_base64_are_refused_with_the_cure(text: str) -> None:
     with pytest.raises(BadRequest, match="it is no base64, .*; send the bytes of the file, not where it is"):
         inline_bytes(text)

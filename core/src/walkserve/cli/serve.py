@@ -86,6 +86,9 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
     http = HttpSettings(
         body_bytes=value["max_body_bytes"],
         media_bytes=value["max_media_bytes"],
+        image_pixels=value["max_image_pixels"],
+        frame_pixels=value["max_frame_pixels"],
+        video_s=value["max_video_s"],
         socket_requests=value["max_socket_requests"],
         max_open_requests=value["max_open_requests"],
         timeout_s=value["timeout"],

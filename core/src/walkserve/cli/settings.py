@@ -245,6 +245,27 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         metavar="N",
     ),
     Setting(
+        "max_image_pixels",
+        click.IntRange(1, _HTTP.image_pixels),
+        _HTTP.image_pixels,
+        "The most pixels of an image; one with more is a 413.",
+        metavar="N",
+    ),
+    Setting(
+        "max_frame_pixels",
+        click.IntRange(1, _HTTP.frame_pixels),
+        _HTTP.frame_pixels,
+        "The most pixels of a frame of a video; one with more is a 413.",
+        metavar="N",
+    ),
+    Setting(
+        "max_video_s",
+        click.FloatRange(0, _HTTP.video_s, min_open=True),
+        _HTTP.video_s,
+        "Seconds that a video may take; a longer one is a 413.",
+        metavar="SECONDS",
+    ),
+    Setting(
         "max_socket_requests",
         click.IntRange(min=1),
         _HTTP.socket_requests,

@@ -22,6 +22,7 @@ from walkserve.http.generate_events import Telling
 from walkserve.http.generate_form import read_form
 from walkserve.http.generate_run import Calls, CallsOf, Run
 from walkserve.http.generate_split import Split
+from walkserve.http.media_checks import check_media
 from walkserve.http.problems import documented, told
 from walkserve.http.settings import HttpSettings
 from walkserve.http.terms import read_terms
@@ -49,6 +50,7 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
         terms = read_terms(request, ask.timeout_s, most_s=settings.timeout_s)
         requests = Split(ask).each() if ask.is_split else iter((ask.request(ask.parts),))
         first = next(requests)  # a mistake in it is told at once
+        await check_media(first.parts, settings)
         telling = Telling(ask.name, ask.model, first, terms)
         calls = CallsOf(chain((first,), requests))
         raw = raw_answer(media_type, telling.kinds)

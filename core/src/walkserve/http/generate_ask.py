@@ -13,6 +13,7 @@ from walkserve.http.models import find_model
 from walkserve.timeouts import check_timeout
 from walkserve_sdk import Model, Part, Request
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
+from walkserve_sdk.media.inline import inline_bytes
 from walkserve_sdk.requests import option_paths, read_options
 
 KINDS = ("text", "image", "audio", "video", "tensor")
@@ -135,7 +136,8 @@ def _part(place: str, entry: Any) -> Part:
     kind = read_kind(place, entry)
     content = "text" if kind == "text" else "data"
     check_entry(place, entry, ("type", content))
-    return Part(kind, convert_field(f"{place}.{content}", entry[content], str if kind == "text" else bytes))
+    text = convert_field(f"{place}.{content}", entry[content], str)
+    return Part(kind, text if kind == "text" else inline_bytes(text, place=f"{place}.data"))
 
 
 def read_kind(place: str, entry: Any) -> str:

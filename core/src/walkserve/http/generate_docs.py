@@ -27,7 +27,9 @@ Runs a request of any model: its inputs in, in their order, and every output it 
 
 **In.** JSON, or a form (`multipart/form-data`), in which files are sent as they are. In a form every part
 named `text`, `image`, `audio`, `video` or `tensor` is an input, and their order is that of the inputs;
-`outputs` may come several times; `options` is a JSON object.
+`outputs` may come several times; `options` is a JSON object. An image is PNG, JPEG, WebP or GIF, a video MP4,
+WebM, Matroska, AVI or GIF, whatever it is called; what is larger than this server takes is a 413 before any
+of it is decoded. Addresses of files are not followed.
 
 **Out**, by `Accept`:
 
@@ -94,7 +96,7 @@ _INPUT = Schema(
         _object(
             {
                 "type": _text("", enum=[kind for kind in KINDS if kind != "text"]),
-                "data": _text("A file's bytes in base64.", content_encoding="base64"),
+                "data": _text("A file's bytes in base64, alone or as `data:TYPE;base64,...`."),
             }
         ),
     ]

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from walkserve.http.callers import Caller
 from walkserve.http.generate_events import Telling
 from walkserve.http.generate_run import Next, Run
+from walkserve.http.media_checks import check_media
 from walkserve.http.problems import told
 from walkserve.http.settings import HttpSettings
 from walkserve.http.stream_protocol import DRAIN
@@ -40,7 +41,7 @@ def stream_route(caller: Caller, models: Mapping[str, Model], settings: HttpSett
     async def stream(socket: Socket) -> None:
         """Run requests to any model over one socket, several at once."""
         await socket.accept()
-        await _Streaming(socket, caller, Session(models, settings)).serve()
+        await _Streaming(socket, caller, Session(models, settings), settings).serve()
 
     return stream
 
@@ -48,8 +49,9 @@ def stream_route(caller: Caller, models: Mapping[str, Model], settings: HttpSett
 class _Streaming:
     """One socket: frames go to its session, orders are carried out, and every event leaves by one writer."""
 
-    def __init__(self, socket: Socket, caller: Caller, session: Session) -> None:
+    def __init__(self, socket: Socket, caller: Caller, session: Session, settings: HttpSettings) -> None:
         self._socket = socket
+        self._settings = settings
         self._caller = caller
         self._session = session
         self._writer = _Writer(socket)
@@ -113,13 +115,15 @@ class _Streaming:
         telling = Telling(call.ask.name, call.ask.model, call.request, terms, call.label)
         calls: asyncio.Queue[Next] = asyncio.Queue()
         running = self._running[call.label] = _Running(calls)
-        running.task = asyncio.create_task(self._run(call.label, telling, running))
+        running.task = asyncio.create_task(self._run(call, telling, running))
         self._tasks.add(running.task)
         running.task.add_done_callback(self._tasks.discard)
         return running
 
-    async def _run(self, label: str, telling: Telling, running: _Running) -> None:
+    async def _run(self, call: Call, telling: Telling, running: _Running) -> None:
+        label = call.label
         try:
+            await check_media(call.request.parts, self._settings)
             run = Run(self._caller, telling, running.calls, self._writer.send)
             await run.to_its_end(tells_start=True)
         except Exception as error:

@@ -23,9 +23,7 @@ FORMATS = ("PNG", "JPEG", "WebP", "GIF")
 Pixels = NDArray[np.uint8]
 
 
-def image_size(
-    data: bytes, limits: ImageLimits = IMAGE_LIMITS, *, place: str = "image"
-) -> tuple[int, int]:
+def image_size(data: bytes, limits: ImageLimits = IMAGE_LIMITS, *, place: str = "image") -> tuple[int, int]:
     """``(width, height)`` of an image as it is seen, from its header; nothing is decoded.
 
     Args:
@@ -130,8 +128,8 @@ def _check(size: tuple[int, int], limits: ImageLimits, place: str) -> None:
         )
     if width * height > limits.pixels:
         raise MediaTooLarge(
-            f"{place}: {width} x {height} are {width * height:,} pixels, and {limits.pixels:,} are the most it"
-            " may have; make it smaller",
+            f"{place}: {width} x {height} are {width * height:,} pixels, and {limits.pixels:,} are the most"
+            " it may have; make it smaller",
             param=place,
         )
 

@@ -29,8 +29,8 @@ def inline_bytes(text: str, *, place: str = "data", limit_bytes: int = FILE_BYTE
     if scheme is not None:
         if scheme[1].lower() != "data":
             raise BadRequest(
-                f"{place}: {shown(text, 60)} would have to be fetched, and this server opens no address and no"
-                " file; send the bytes, as base64, a data URL or a form's part",
+                f"{place}: {shown(text, 60)} would have to be fetched, and this server opens no address and"
+                " no file; send the bytes, as base64, a data URL or a form's part",
                 param=place,
             )
         head, comma, text = text.partition(",")

@@ -30,7 +30,7 @@ class VideoLimits:
 
     Args:
         pixels: Of one frame, as it is stored; 8K has 33 million.
-        duration_s: How long it is: whoever wants its last second decodes what is before it, in the worst case.
+        duration_s: How long it is: in the worst case, whoever wants its last second decodes all before it.
         frames: How many it has.
         kept_pixels: Of all frames that are sampled together, after ``resize``; three bytes each.
         size_bytes: Of the file.

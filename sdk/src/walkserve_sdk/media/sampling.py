@@ -47,7 +47,9 @@ class Sampling:
         if not 0 <= self.start_s < float("inf"):
             raise BadRequest(f"start_s: it is 0 or more, got {self.start_s}", param="start_s")
         if self.end_s is not None and not self.start_s < self.end_s:
-            raise BadRequest(f"end_s: it is more than start_s, {self.start_s:g}, got {self.end_s}", param="end_s")
+            raise BadRequest(
+                f"end_s: it is more than start_s, {self.start_s:g}, got {self.end_s}", param="end_s"
+            )
         for name in ("frames", "step", "fps"):
             value = getattr(self, name, None)
             if value is not None and not 0 < value < float("inf"):
@@ -82,7 +84,7 @@ class Spread(Sampling):
 
 @dataclass(frozen=True)
 class Ends(Sampling):
-    """``frames`` of them, spread evenly, the first and the last included: transformers' documented loaders."""
+    """``frames`` of them, spread evenly, first and last included: as transformers' docs load a video."""
 
     frames: int
 
@@ -125,5 +127,7 @@ class Rate(Sampling):
         """As ``Sampling.choose``: the frame that is on display when its moment comes."""
         end_s = end_s if self.end_s is None else min(self.end_s, end_s)
         count = max(0, int(np.ceil((end_s - self.start_s - slack_s) * self.fps)))
-        moments = self.start_s + np.arange(count if self.frames is None else min(count, self.frames)) / self.fps
+        moments = (
+            self.start_s + np.arange(count if self.frames is None else min(count, self.frames)) / self.fps
+        )
         return np.searchsorted(times_s, moments + slack_s, side="right") - 1

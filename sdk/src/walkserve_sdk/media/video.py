@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def read_video(
 ) -> Clip:
     """The frames of a video that ``sampling`` chooses.
 
-    They are turned as the file says a player has to (by multiples of 90 degrees), and what is transparent lets
+    They are turned as the file says a player has to, by multiples of 90 degrees; what is transparent lets
     white through. Sound is not read; pixels that are not square stay as they are.
 
     Args:
@@ -118,7 +118,7 @@ def read_video(
         for frame in _decoded(container, stream, table, wanted):
             pixels = _rgb(frame) if resize is None else resize(_rgb(frame))
             if not taken:
-                _check_kept(len(chosen), *pixels.shape[:2], limits, place)
+                _check_kept(len(chosen), len(pixels), len(pixels[0]), limits, place)
             elif pixels.shape != taken[0].shape:
                 raise BadRequest(
                     f"{place}: its frames change their size, from {taken[0].shape[:2]} to {pixels.shape[:2]}",
@@ -127,7 +127,8 @@ def read_video(
             taken.append(pixels)
     if len(taken) < len(wanted):
         raise BadRequest(
-            f"{place}: {len(wanted) - len(taken)} of {len(wanted)} frames cannot be decoded; the file is broken",
+            f"{place}: {len(wanted) - len(taken)} of {len(wanted)} frames cannot be decoded; the file is"
+            " broken, send it anew",
             param=place,
         )
     rows = np.searchsorted(wanted, chosen)
@@ -138,10 +139,8 @@ def read_video(
 
 
 @contextmanager
-def _opened(
-    data: bytes, limits: VideoLimits, place: str
-) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """The file and its picture, what the header says within the limits; what goes wrong is its sender's fault."""
+def _opened(data: bytes, limits: VideoLimits, place: str) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """The file and its picture, within the limits by its header; what goes wrong is its sender's fault."""
     if len(data) > limits.size_bytes:
         raise MediaTooLarge(
             f"{place}: the file has {len(data):,} bytes, and {limits.size_bytes:,} are the most it may have",
@@ -161,7 +160,7 @@ def _opened(
     # larger than allowed are not decoded either when a codec is asked what the header leaves open.
     options = {"protocol_whitelist": "none", "max_pixels": str(limits.pixels)}
     try:
-        with av.open(BytesIO(data), format=kind, options=options) as container:
+        with av.open(BytesIO(data), "r", format=kind, options=options) as container:
             stream = _picture(container, place)
             _check_header(_info(container, stream), limits, place)
             stream.codec_context.options = options
@@ -171,8 +170,8 @@ def _opened(
         raise
     except (av.FFmpegError, ValueError, IndexError, OverflowError, MemoryError) as error:
         raise BadRequest(
-            f"{place}: the {FORMATS[kind]} file cannot be read ({type(error).__name__}): it is broken, or of a"
-            " codec that is not known here",
+            f"{place}: the {FORMATS[kind]} file cannot be read ({type(error).__name__}); it is broken, or of"
+            " a codec that is not known here",
             param=place,
         ) from error
 
@@ -231,8 +230,8 @@ def _check_kept(frames: int, height: int, width: int, limits: VideoLimits, place
     pixels = frames * height * width
     if pixels > limits.kept_pixels:
         raise MediaTooLarge(
-            f"{place}: {frames} frames of {width} x {height} are {pixels:,} pixels, and {limits.kept_pixels:,}"
-            " are the most that are kept; ask for fewer frames, or make them smaller",
+            f"{place}: {frames} frames of {width} x {height} are {pixels:,} pixels, and"
+            f" {limits.kept_pixels:,} are the most that are kept; ask for fewer, or make them smaller",
             param=place,
         )
 
@@ -290,7 +289,7 @@ def _table(container: InputContainer, stream: VideoStream, limits: VideoLimits, 
     return _Table(ticks, keys, order, times_s, end_s, min(base / 2, MOST_SLACK_S))
 
 
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet]:
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet[Any]]:
     """Those with something in them; a last one is empty."""
     return (packet for packet in container.demux(stream) if packet.size)
 
@@ -328,9 +327,7 @@ def _needed(table: _Table, ticks: set[int]) -> NDArray[np.bool_]:
     return np.trim_zeros(needed, "b")
 
 
-def _fed(
-    container: InputContainer, stream: VideoStream, needed: NDArray[np.bool_]
-) -> Iterator[VideoFrame]:
+def _fed(container: InputContainer, stream: VideoStream, needed: NDArray[np.bool_]) -> Iterator[VideoFrame]:
     codec = stream.codec_context
     is_fed = False
     for packet, is_needed in zip(_packets(container, stream), needed.tolist(), strict=False):
@@ -349,6 +346,6 @@ def _rgb(frame: VideoFrame) -> Pixels:
         alpha = layer[..., 3:]
         pixels = ((layer[..., :3] * alpha + (255 - alpha) * 255 + 127) // 255).astype(np.uint8)
     else:
-        pixels = frame.to_ndarray(format="rgb24")
+        pixels = np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     quarters = round(frame.rotation / 90) % 4  # counterclockwise, as of rot90
     return np.ascontiguousarray(np.rot90(pixels, quarters)) if quarters else pixels
