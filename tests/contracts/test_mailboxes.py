@@ -100,7 +100,9 @@ def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         mailbox.close()
         mailbox.close()
     assert descriptors() <= before[0]
-    assert comes_true(lambda: threads() <= before[1])  # the system counts one a moment longer than join() does
+    assert comes_true(
+        lambda: threads() <= before[1]
+    )  # the system counts one a moment longer than join() does
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Making the family for trials known to a server, as pip would with a plugin."""
+"""Making a family of this folder known to a server, as pip would with a plugin."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def install(folder: Path) -> str:
-    """Make the family known to whoever has the ``PYTHONPATH`` that is returned.
+def install(folder: Path, family: str = "trial") -> str:
+    """Make a family known to whoever has the ``PYTHONPATH`` that is returned.
 
     Args:
         folder: An empty one; it has to stay as long as whoever needs the family.
+        family: ``trial`` or ``album``.
     """
-    info = folder / "walk_plugin_trial-0.0.0.dist-info"
+    info = folder / f"walk_plugin_{family}-0.0.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: walk-plugin-trial\nVersion: 0.0.0\n")
-    (info / "entry_points.txt").write_text("[walkserve.models]\ntrial = trial_family:Trial\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: walk-plugin-{family}\nVersion: 0.0.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[walkserve.models]\n{family} = {family}_family:{family.title()}\n"
+    )
     return os.pathsep.join([str(folder), str(HERE), os.environ.get("PYTHONPATH", "")])

@@ -34,9 +34,9 @@ def sample(setting: Setting, folder: Path) -> tuple[Any, str]:
     elif isinstance(setting.type, click.Choice):
         value = next(word for word in setting.type.choices if word != setting.default)
     elif isinstance(setting.type, click.IntRange):
-        value = setting.default + 1
+        value = setting.default + (-1 if setting.type.max is not None else 1)
     elif isinstance(setting.type, click.FloatRange):
-        value = (setting.default or 0) + 0.5
+        value = (setting.default or 0) + (-0.5 if setting.type.max is not None else 0.5)
     else:
         value = "something"
     return value, str(value).lower() if setting.is_switch else str(value)

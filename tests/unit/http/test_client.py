@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.dot import DOT
 
 from walkserve import messages as m
 from walkserve_sdk.client import AsyncClient, Client, Part, Sound
@@ -114,7 +115,7 @@ async def test_an_output_that_gave_nothing_is_there_all_the_same(stage):
 
 async def test_options_outputs_and_parts_arrive_as_they_were_given(stage, tmp_path):
     file = tmp_path / "a.png"
-    Path(file).write_bytes(b"\x89PNG")
+    Path(file).write_bytes(DOT)
     parts = [Part("audio", b"RIFF"), Part("text", "ähnlich"), Part("audio", b"")]
 
     def act(client):
@@ -127,7 +128,7 @@ async def test_options_outputs_and_parts_arrive_as_they_were_given(stage, tmp_pa
     async with stage.serving(gives()) as at:
         await using(at, act)
         first, second, third = at.mailbox.sent_of(m.Submit)
-        assert first.parts == (m.SentPart("text", b"go"), m.SentPart("image", b"\x89PNG"))
+        assert first.parts == (m.SentPart("text", b"go"), m.SentPart("image", DOT))
         assert (first.outputs, first.options.steps, first.seed) == (("caption",), 2, 9)
         assert second.parts == tuple(map(m.SentPart.of, parts))
         assert second.outputs == ("film",)
@@ -242,7 +243,7 @@ async def test_a_socket_gives_the_same(stage):
 
 
 async def test_media_go_as_they_are_in_their_order(stage):
-    parts = [Part("image", b"\x89PNG"), Part("text", "and"), Part("audio", b"")]
+    parts = [Part("image", DOT), Part("text", "and"), Part("audio", b"")]
     async with stage.serving(gives()) as at, AsyncClient(at.server.url).connect() as session:
         both = [session.generate("studio", inputs=parts).result() for _ in range(2)]
         await asyncio.gather(*both)

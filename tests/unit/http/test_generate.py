@@ -11,6 +11,7 @@ import jsonschema_rs  # of schemathesis
 import numpy as np
 import pytest
 from msgspec import json as msgspec_json
+from tests.dot import DOT
 
 from walkserve import messages as m
 from walkserve_sdk import events as e
@@ -284,10 +285,10 @@ async def test_several_arrays_do_not_fit_into_one(stage):
 
 PARTS = [
     m.SentPart("text", b"look:"),
-    m.SentPart("image", b"\x89PNG"),
+    m.SentPart("image", DOT),
     m.SentPart("text", "ähnlich".encode()),
     m.SentPart("audio", b"RIFF\r\n--"),
-    m.SentPart("video", b""),
+    m.SentPart("video", DOT),
     m.SentPart("tensor", bytes(range(256))),
 ]
 
@@ -427,7 +428,7 @@ async def test_a_form_that_is_too_large_is_refused_before_all_of_it_is_read(stag
 
 async def test_a_form_may_be_larger_than_json_may(stage):
     async with stage.serving(gives(), body_bytes=1000) as at:
-        form = [("model", (None, "studio")), ("image", ("a", b"x" * 3_000_000))]
+        form = [("model", (None, "studio")), ("audio", ("a", b"x" * 3_000_000))]
         assert (await at.client.post(GENERATE, files=form)).status_code == 200
         assert len(at.mailbox.sent_of(m.Submit)[0].parts[0].data) == 3_000_000
         body = {"model": "studio", "text": "x" * 2000}

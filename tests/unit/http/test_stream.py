@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import websockets
+from tests.dot import DOT
 from websockets.asyncio.client import connect
 
 from walkserve import messages as m
@@ -140,17 +141,17 @@ async def test_the_servers_name_for_a_request_is_in_started(stage):
 async def test_media_come_in_binary_frames_that_are_announced(stage):
     async with stage.serving() as at, talking(at) as talk:
         inputs = [
-            {"type": "image", "bytes": 4},
+            {"type": "image", "bytes": len(DOT)},
             {"type": "text", "text": "between"},
             {"type": "audio", "bytes": 0},
         ]
         await talk.say(type="generate", id="a", model="studio", inputs=inputs)
-        await talk.send(b"\x89PNG")
+        await talk.send(DOT)
         assert at.mailbox.sent_of(m.Submit) == []
         await talk.send(b"")
         (submit,) = await at.mailbox.wait_for(m.Submit)
         assert submit.parts == (
-            m.SentPart("image", b"\x89PNG"),
+            m.SentPart("image", DOT),
             m.SentPart("text", b"between"),
             m.SentPart("audio", b""),
         )
@@ -282,15 +283,15 @@ async def test_text_in_pieces_is_one_request_when_it_ends(stage):
 
 async def test_text_in_pieces_is_the_last_of_the_inputs(stage):
     async with stage.serving() as at, talking(at) as talk:
-        inputs = [{"type": "text", "text": "say:"}, {"type": "image", "bytes": 1}]
+        inputs = [{"type": "text", "text": "say:"}, {"type": "image", "bytes": len(DOT)}]
         await talk.say(type="generate", id="a", model="studio", inputs=inputs, text_open=True)
-        await talk.send(b"i")
+        await talk.send(DOT)
         await talk.say(type="text", id="a", text="hi")
         await talk.say(type="end", id="a")
         (submit,) = await at.mailbox.wait_for(m.Submit)
         assert [(part.kind, part.data) for part in submit.parts] == [
             ("text", b"say:"),
-            ("image", b"i"),
+            ("image", DOT),
             ("text", b"hi"),
         ]
 

@@ -227,7 +227,7 @@ async def test_the_python_client_asks_for_it_in_a_form_too(stage):
 
         def ask():
             with Client(at.server.url) as client:
-                client.generate("studio", text="look", image=b"xx", timeout_s=2.5)
+                client.generate("studio", text="look", audio=b"xx", timeout_s=2.5)
 
         with pytest.raises(DeadlineExceeded):
             await asyncio.to_thread(ask)
