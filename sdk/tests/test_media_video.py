@@ -83,10 +83,8 @@ def test_every_kind_of_file_gives_all_its_frames_at_their_times(kind: str) -> No
     assert numbers(clip.frames) == list(range(12))
 
 
-@pytest.mark.parametrize("codec", ["libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1", "mpeg4"])
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "libvpx-vp9", "libsvtav1", "mpeg4"])
 def test_codecs_of_our_day_are_read(codec: str) -> None:
-    if codec not in av.codecs_available:
-        pytest.skip(f"this PyAV writes no {codec}")
     assert numbers(read_video(film("matroska", 6, codec=codec), Sampling()).frames) == list(range(6))
 
 
@@ -274,7 +272,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("kind", ["mp4", "webm"])
+@pytest.mark.parametrize("kind", ["mp4", "webm", "gif"])
 def test_huge_frames_in_a_tiny_file_are_refused_and_take_no_memory(kind: str) -> None:
     data = film(kind, 1, (7000, 7000))
     assert len(data) < 100_000
@@ -294,7 +292,7 @@ def test_a_long_film_takes_the_memory_of_the_frames_that_are_kept() -> None:
     Path("/proc/self/clear_refs").write_text("5")
     before = resident_bytes()
     frames = read_video(data, Spread(8)).frames
-    assert peak_bytes() - before < 3 * frames.nbytes + 24 * 1024 * 1024  # all would be 184 MB
+    assert peak_bytes() - before < frames.nbytes + 24 * 1024 * 1024  # all would be 184 MB
 
 
 @pytest.mark.parametrize("kind", KINDS)

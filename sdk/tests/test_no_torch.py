@@ -6,7 +6,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["walkserve_sdk", "walkserve_sdk.testing", "walk_plugin_orpheus"])
+@pytest.mark.parametrize(
+    "module", ["walkserve_sdk", "walkserve_sdk.media.limits", "walkserve_sdk.testing", "walk_plugin_orpheus"]
+)
 def test_importing_it_brings_in_neither_torch_nor_numpy(module: str) -> None:
     # a fresh interpreter, because another test may have imported torch into this one
     program = f"import sys, {module}; print(*(name for name in ('torch', 'numpy') if name in sys.modules))"

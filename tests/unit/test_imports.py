@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers")
+HEAVY = ("torch", "transformers", "PIL", "av")
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,9 @@ HEAVY = ("torch", "transformers")
     [
         "walkserve_sdk",
         "walkserve_sdk.client",
+        "walkserve_sdk.media.images",
+        "walkserve_sdk.media.video",
+        "walkserve_sdk.media.inline",
         "walk_plugin_orpheus",
         "walkserve.cli",
         "walkserve.cli.checkup",

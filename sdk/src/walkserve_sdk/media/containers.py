@@ -87,6 +87,12 @@ def _end_of_gif(data: bytes) -> int:
     return at + 1
 
 
+def gif_screen(data: bytes) -> tuple[int, int]:
+    """``(width, height)``. Raises struct.error where it stops before."""
+    width, height = struct.unpack_from("<HH", data, 6)
+    return width, height
+
+
 def palette_bytes(flags: int) -> int:
     """How long the palette is that these flags of a GIF announce."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkserve_sdk.errors import BadRequest, MediaTooLarge, WalkserveError
-from walkserve_sdk.media.containers import palette_bytes
+from walkserve_sdk.media.containers import gif_screen, palette_bytes
 from walkserve_sdk.media.limits import IMAGE_LIMITS, ImageLimits
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _gif_size(data: bytes) -> tuple[int, int]:
             at += 1 + data[at]
         at += 1
     left, top, width, height = struct.unpack_from("<HHHH", data, at + 1)
-    screen = struct.unpack_from("<HH", data, 6)
-    return max(screen[0], left + width), max(screen[1], top + height)
+    across, down = gif_screen(data)
+    return max(across, left + width), max(down, top + height)
 
 
 _SIZES = {"WebP": _webp_size, "GIF": _gif_size}

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkserve_sdk.errors import BadRequest, MediaTooLarge, WalkserveError
-from walkserve_sdk.media.containers import FORMATS, format_of, is_cut_off
+from walkserve_sdk.media.containers import FORMATS, format_of, gif_screen, is_cut_off
 from walkserve_sdk.media.limits import VIDEO_LIMITS, VideoLimits
 from walkserve_sdk.media.sampling import Indices, Sampling
 
@@ -112,27 +112,30 @@ def read_video(
         )
     if resize is None:
         _check_kept(len(chosen), info.height, info.width, limits, place)
-    wanted = np.unique(chosen)
-    taken: list[Pixels] = []
+    wanted, rows = np.unique(chosen, return_inverse=True)
+    kept: Pixels | None = None
+    count = 0
     with _opened(data, limits, place) as (container, stream):
         for frame in _decoded(container, stream, table, wanted):
             pixels = _rgb(frame) if resize is None else resize(_rgb(frame))
-            if not taken:
-                _check_kept(len(chosen), len(pixels), len(pixels[0]), limits, place)
-            elif pixels.shape != taken[0].shape:
+            if kept is None:
+                height, width = pixels.shape[:2]
+                _check_kept(len(chosen), height, width, limits, place)
+                kept = np.empty((len(chosen), *pixels.shape), np.uint8)
+            elif pixels.shape != kept.shape[1:]:
                 raise BadRequest(
-                    f"{place}: its frames change their size, from {taken[0].shape[:2]} to {pixels.shape[:2]}",
+                    f"{place}: its frames change their size, from {kept.shape[1:3]} to {pixels.shape[:2]}",
                     param=place,
                 )
-            taken.append(pixels)
-    if len(taken) < len(wanted):
+            kept[rows == count] = pixels
+            count += 1
+    if kept is None or count < len(wanted):
         raise BadRequest(
-            f"{place}: {len(wanted) - len(taken)} of {len(wanted)} frames cannot be decoded; the file is"
-            " broken, send it anew",
+            f"{place}: {len(wanted) - count} of {len(wanted)} frames cannot be decoded; the file is broken,"
+            " send it anew",
             param=place,
         )
-    rows = np.searchsorted(wanted, chosen)
-    return Clip(np.stack([taken[row] for row in rows]), table.times_s[chosen])
+    return Clip(kept, table.times_s[chosen])
 
 
 # --- opening ------------------------------------------------------------------------------------------
@@ -154,6 +157,8 @@ def _opened(data: bytes, limits: VideoLimits, place: str) -> Iterator[tuple[Inpu
         )
     if is_cut_off(kind, data):
         raise BadRequest(f"{place}: the file is cut off; send it anew, whole", param=place)
+    if kind == "gif":  # FFmpeg asks the codec, which refuses a size without telling it
+        _check_size(*gif_screen(data), limits, place)
     import av
 
     # The format is named, so that no other is tried; no address in the file is followed. Frames that are
@@ -201,14 +206,18 @@ def _info(container: InputContainer, stream: VideoStream) -> VideoInfo:
 def _check_header(info: VideoInfo, limits: VideoLimits, place: str) -> None:
     if not info.width * info.height:
         raise BadRequest(f"{place}: its frames have no size; the file is broken", param=place)
-    if info.width * info.height > limits.pixels:
-        raise MediaTooLarge(
-            f"{place}: {info.width} x {info.height} are {info.width * info.height:,} pixels a frame, and"
-            f" {limits.pixels:,} are the most it may have; make it smaller",
-            param=place,
-        )
+    _check_size(info.width, info.height, limits, place)
     _check_duration(info.duration_s or 0.0, limits, place)
     _check_count(info.frames or 0, limits, place)
+
+
+def _check_size(width: int, height: int, limits: VideoLimits, place: str) -> None:
+    if width * height > limits.pixels:
+        raise MediaTooLarge(
+            f"{place}: {width} x {height} are {width * height:,} pixels a frame, and {limits.pixels:,} are"
+            " the most it may have; make it smaller",
+            param=place,
+        )
 
 
 def _check_duration(duration_s: float, limits: VideoLimits, place: str) -> None:
