@@ -282,7 +282,7 @@ def test_huge_frames_in_a_tiny_file_are_refused_and_take_no_memory(kind: str) ->
     for read in (video_info, lambda data: read_video(data, Spread(2))):
         with pytest.raises(MediaTooLarge, match="7000 x 7000 are 49,000,000 pixels a frame"):
             read(data)
-    assert peak_bytes() - before < 32 * 1024 * 1024
+    assert peak_bytes() - before < 8 * 1024 * 1024
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -161,14 +161,15 @@ def _opened(data: bytes, limits: VideoLimits, place: str) -> Iterator[tuple[Inpu
         _check_size(*gif_screen(data), limits, place)
     import av
 
-    # The format is named, so that no other is tried; no address in the file is followed. Frames that are
-    # larger than allowed are not decoded either when a codec is asked what the header leaves open.
-    options = {"protocol_whitelist": "none", "max_pixels": str(limits.pixels)}
+    # The format is named, so that no other is tried; no address in the file is followed. FFmpeg would decode
+    # some frames to see what the header leaves open: codecs are told to pass over all, and large ones anyway.
+    size = {"max_pixels": str(limits.pixels)}
+    options = {"protocol_whitelist": "none", "skip_frame": "all", **size}
     try:
         with av.open(BytesIO(data), "r", format=kind, options=options) as container:
             stream = _picture(container, place)
             _check_header(_info(container, stream), limits, place)
-            stream.codec_context.options = options
+            stream.codec_context.options = size
             stream.codec_context.thread_count = 1  # workers share the cores out
             yield container, stream
     except WalkserveError:
