@@ -326,6 +326,12 @@ def test_a_file_that_begins_with_its_index_and_is_cut_off_is_refused(tmp_path: P
         read_video(data[:-20], Sampling())
 
 
+@pytest.mark.parametrize("behind", [bytes(40), b"\xff" * 40])
+def test_what_was_put_behind_a_file_is_no_harm(behind: bytes) -> None:
+    for kind in ("mp4", "avi", "gif"):
+        assert len(read_video(film(kind) + behind, Spread(4)).frames) == 4
+
+
 @pytest.mark.parametrize(
     "data",
     [

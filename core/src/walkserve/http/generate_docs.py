@@ -136,7 +136,10 @@ _EXAMPLES: dict[str, Example | Reference] = {
             "model": "a-model",
             "inputs": [
                 {"type": "text", "text": "What is this?"},
-                {"type": "image", "data": "iVBORw0KGgo="},
+                {
+                    "type": "image",
+                    "data": "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAkQBADs=",
+                },
             ],
             "outputs": ["answer"],
         },

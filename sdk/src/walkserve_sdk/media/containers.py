@@ -40,7 +40,7 @@ def _end_of_boxes(data: bytes) -> int:
         (size,) = struct.unpack_from(">I", data, at)
         if size == 1:
             (size,) = struct.unpack_from(">Q", data, at + 8)
-        if size < 8:
+        if size < 8 or not data[at + 4 : at + 8].isalnum():  # no box: something was put behind the file
             return len(data)
         at += size
     return at
