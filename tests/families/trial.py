@@ -1,4 +1,4 @@
-"""Making a family of this folder known to a server, as pip would with a plugin."""
+"""Making the families for trials known to a server, as pip would with a plugin."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def install(folder: Path, family: str = "trial") -> str:
 
     Args:
         folder: An empty one; it has to stay as long as whoever needs the family.
-        family: ``trial`` or ``album``.
+        family: ``"trial"`` or ``"album"``.
     """
     info = folder / f"walk_plugin_{family}-0.0.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: walk-plugin-{family}\nVersion: 0.0.0\n")
     (info / "entry_points.txt").write_text(
-        f"[walkserve.models]\n{family} = {family}_family:{family.title()}\n"
+        f"[walkserve.models]\n{family} = {family}_family:{family.capitalize()}\n"
     )
     return os.pathsep.join([str(folder), str(HERE), os.environ.get("PYTHONPATH", "")])
