@@ -177,3 +177,18 @@ def test_a_family_has_the_voices_that_its_setup_finds_in_the_checkpoint_and_else
 
     assert tuple(Speaker().voices) == ("ann", "bo")
     assert tuple(Speaker.voices) == tuple(Sayer().voices) == ()
+
+
+def test_pieces_that_are_joined_are_not_declared_to_be_many() -> None:
+    with pytest.raises(DeclarationError, match="pieces of text are one whole"):
+        Output(Text(), many=True)
+    assert Output(Image(), many=True).many and not Output(Image()).many
+
+
+def test_a_parts_name_is_short_text() -> None:
+    model = Sayer()
+    assert model.request(parts=[Part("text", "hi", name="n" * 100)]).parts[0].name == "n" * 100
+    for name in ("n" * 101, 7):
+        with pytest.raises(BadRequest, match="text: its name is text of at most 100 characters") as refused:
+            model.request(parts=[Part("text", "hi", name=name)])  # type: ignore[arg-type]
+        assert refused.value.param == "text"

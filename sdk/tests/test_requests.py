@@ -191,3 +191,17 @@ def test_one_part_of_a_kind_is_one() -> None:
         request.one("image")
     with pytest.raises(BadRequest, match="exactly one audio is needed, 0 were given"):
         request.one("audio")
+
+
+def test_a_part_is_found_by_its_kind_and_by_its_name() -> None:
+    parts = (Part("image", b"now"), Part("image", b"then", name="goal"), Part("text", "hi", name="goal"))
+    request = Request(parts, ("plan",), None, 0)
+    assert request.all("image") == (b"now", b"then")
+    assert request.one("image", "goal") == b"then"
+    assert request.one("image", "") == b"now"
+    assert request.one("text") == "hi"
+    with pytest.raises(BadRequest) as refused:
+        request.one("image", "past")
+    assert str(refused.value) == "exactly one image named 'past' is needed, 0 were given"
+    with pytest.raises(BadRequest, match=r"^exactly one image is needed, 2 were given$"):
+        request.one("image")

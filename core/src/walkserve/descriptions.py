@@ -45,6 +45,7 @@ class OutputCard(Struct, frozen=True, omit_defaults=True):
     channels: int | None = None
     fps: float | None = None
     dtype: str | None = None
+    many: bool = False
 
 
 class CacheCard(Struct, frozen=True):
@@ -104,6 +105,7 @@ def output_card(output: Output) -> OutputCard:
     return OutputCard(
         kind.kind,
         **{name: getattr(kind, name, None) for name in ("rate", "channels", "fps", "dtype")},
+        many=output.many,
     )
 
 

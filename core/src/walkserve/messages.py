@@ -43,17 +43,17 @@ class Blob(Struct, frozen=True, tag="bytes"):
     data: bytes
 
 
-Value = (
-    None
-    | bool
-    | int
-    | float
-    | str
-    | list[bool | int | float | str | Array | TensorRef]
-    | Blob
-    | Array
-    | TensorRef
-)
+Items = list[bool | int | float | str | Blob | Array | TensorRef]
+"""Several values in an order; a list holds no list."""
+
+
+class Named(Struct, frozen=True, tag="named"):
+    """A record: values by name, which holds no bytes and no other record."""
+
+    fields: dict[str, bool | int | float | str | Items | Array | TensorRef | None]
+
+
+Value = None | bool | int | float | str | Items | Blob | Array | TensorRef | Named
 """Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
 
 
@@ -70,6 +70,10 @@ def size_bytes(value: Any) -> int:
             return value.size_bytes
         case list() | tuple():
             return sum(map(size_bytes, value))
+        case Named(fields=fields):
+            return size_bytes(fields)
+        case dict():
+            return sum(map(size_bytes, value.values()))
         case None:
             return 0
         case _:
@@ -78,9 +82,15 @@ def size_bytes(value: Any) -> int:
 
 def references(value: Value) -> list[TensorRef]:
     """What is lent within a value; whoever has read it tells the owner."""
-    if isinstance(value, TensorRef):
-        return [value]
-    return [one for one in value if isinstance(one, TensorRef)] if isinstance(value, list) else []
+    match value:
+        case TensorRef():
+            return [value]
+        case list():
+            return [one for one in value if isinstance(one, TensorRef)]
+        case Named(fields=fields):
+            return [lent for one in fields.values() for lent in references(one)]
+        case _:
+            return []
 
 
 class Message(Struct, frozen=True, tag=True):
@@ -129,15 +139,16 @@ class SentPart(Struct, frozen=True):
 
     kind: str
     data: bytes
+    name: str = ""
 
     @classmethod
     def of(cls, part: Part) -> SentPart:
-        return cls(part.kind, part.data.encode() if isinstance(part.data, str) else part.data)
+        return cls(part.kind, part.data.encode() if isinstance(part.data, str) else part.data, part.name)
 
     @property
     def part(self) -> Part:
         """As it was."""
-        return Part(self.kind, self.data.decode() if self.kind == "text" else self.data)
+        return Part(self.kind, self.data.decode() if self.kind == "text" else self.data, self.name)
 
 
 class Submit(Message, frozen=True):

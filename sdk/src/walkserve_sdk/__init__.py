@@ -19,7 +19,7 @@ from walkserve_sdk.errors import (
 )
 from walkserve_sdk.graph import Fan, Loop, Node, Parallel, Sequential, Walk, WalkGraph
 from walkserve_sdk.models import API_LEVEL, Budget, Model, ModelSpec
-from walkserve_sdk.ports import Audio, Image, Output, Tensor, Text, Video
+from walkserve_sdk.ports import Audio, Image, Output, Record, Tensor, Text, Video
 from walkserve_sdk.requests import Options, Part, Request, SamplingParams
 from walkserve_sdk.runtime import Batch, CacheView, Gives, KVShape, Stop, causal
 from walkserve_sdk.streams import ChunkPolicy, Each, Fixed, Helping, LeftContext, SlidingWindow, Stream
@@ -64,6 +64,7 @@ __all__ = [
     "Parallel",
     "Part",
     "PluginError",
+    "Record",
     "Request",
     "SamplingParams",
     "Sequential",

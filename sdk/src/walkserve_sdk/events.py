@@ -22,16 +22,34 @@ class OutputInfo(Struct, frozen=True, omit_defaults=True):
     """What is known of an output before anything of it has come.
 
     Args:
-        kind: ``"text"``, ``"audio"``, ``"image"``, ``"video"`` or ``"tensor"``.
+        kind: ``"text"``, ``"audio"``, ``"image"``, ``"video"``, ``"tensor"`` or ``"record"``.
         rate: Of audio, samples per second.
         channels: Of audio.
         fps: Of video, frames per second.
+        many: Whether several images, videos, tensors or records may come.
     """
 
     kind: str
     rate: int | None = None
     channels: int | None = None
     fps: float | None = None
+    many: bool = False
+
+
+class ArrayData(Struct, frozen=True, omit_defaults=True):
+    """An array within a record. Fields are those of ``Piece``; over a WebSocket the numbers of all arrays of
+    a record come one after the other in the binary frame that follows it, of each so many ``bytes``.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | None = None
+    size_bytes: int | None = field(default=None, name="bytes")
+
+
+Simple = bool | int | float | str | ArrayData
+RecordData = dict[str, Simple | list[Simple] | None]
+"""A record: numbers, text and arrays by name, and lists of them. A number that JSON has not is null."""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -50,7 +68,7 @@ class Started(Event, frozen=True, tag="started"):
 
 
 class Piece(Event, frozen=True, tag="output"):
-    """A piece of one output: ``text``, or an array.
+    """A piece of one output: ``text``, an array or a ``record``.
 
     Args:
         index: Which piece of this output, from 0.
@@ -72,6 +90,7 @@ class Piece(Event, frozen=True, tag="output"):
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     data: bytes | None = None
+    record: RecordData | None = None
     size_bytes: int | None = field(default=None, name="bytes")
 
 

@@ -22,6 +22,9 @@ from walkserve_sdk.tracks import Outcome, TrackSpec
 API_LEVEL = 1
 """Raised when a plugin written for an earlier level would no longer work."""
 
+MOST_NAME = 100
+"""Characters of a part's name."""
+
 Budget = Mapping[Component, tuple[int, int]]
 """Per cached component: tokens it starts with, and the most it may add to them."""
 
@@ -158,6 +161,11 @@ class Model:
             if not isinstance(part.data, str if part.kind == "text" else bytes):
                 what = "a str" if part.kind == "text" else "bytes"
                 raise BadRequest(f"{part.kind} is {what}, not {part.data!r:.60}", param=part.kind)
+            if not isinstance(part.name, str) or len(part.name) > MOST_NAME:
+                raise BadRequest(
+                    f"{part.kind}: its name is text of at most {MOST_NAME} characters, not {part.name!r:.60}",
+                    param=part.kind,
+                )
         given = dict(options or {})
         checked = requests.read_options(self.Options, given)
         seed = requests.fresh_seed() if checked.seed is None else checked.seed

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Direction = Literal["text", "image", "audio", "video", "tensor"]
+from walkserve_sdk.errors import DeclarationError
+
+Direction = Literal["text", "image", "audio", "video", "tensor", "record"]
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,42 @@ class Video:
 class Tensor:
     """Numbers with a meaning of the family's own: latents, poses, energies.
 
+    A tensor that is given keeps its own dtype; bfloat16, which numpy does not have, becomes float32.
+
     Args:
-        dtype: As numpy spells it.
+        dtype: What plain numbers and lists of them become, as numpy spells it.
     """
 
     dtype: str = "float32"
     kind: Direction = "tensor"
 
 
-Kind = Text | Image | Audio | Video | Tensor
+@dataclass(frozen=True)
+class Record:
+    """Values by name: numbers, text, tensors, and flat lists of them. A component gives a ``dict``."""
+
+    kind: Direction = "record"
+
+
+Kind = Text | Image | Audio | Video | Tensor | Record
 
 
 class Output:
-    """Something a client may ask for by name: ``speech = Output(Audio(rate=24_000))``."""
+    """Something a client may ask for by name: ``speech = Output(Audio(rate=24_000))``.
 
-    def __init__(self, kind: Kind) -> None:
+    Args:
+        many: Whether one request may give several images, videos, tensors or records: a ``Result`` then has
+            the list of them, however many have come, and without it the only one. Pieces of text and of
+            audio are joined, and have no need of it.
+    """
+
+    def __init__(self, kind: Kind, *, many: bool = False) -> None:
+        if many and isinstance(kind, Text | Audio):
+            raise DeclarationError(
+                f"Output({kind!r}, many=True): pieces of {kind.kind} are one whole; leave many out"
+            )
         self.kind = kind
+        self.many = many
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -20,6 +20,9 @@ SEED_LIMIT = 2**63
 WHOLE_NUMBERS = range(-(2**63), 2**64)
 """Those that can be sent from process to process."""
 
+KINDS = ("text", "image", "audio", "video", "tensor")
+"""Of parts."""
+
 _MISFIT = re.compile(r"(?P<expected>.*?)(?:, got `[^`]*`)?(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
@@ -65,11 +68,13 @@ class Part:
 
     Args:
         kind: ``"text"``, ``"image"``, ``"audio"``, ``"video"`` or ``"tensor"``.
-        data: Text as ``str``, media as the bytes that came.
+        data: Text as ``str``, media as the bytes that came; a tensor is a ``.safetensors`` or ``.npy`` file.
+        name: What it is for, where its kind does not say so: of two images one may be the ``"goal"``.
     """
 
     kind: str
     data: str | bytes
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,16 +95,23 @@ class Request:
     seed: int
     given: frozenset[str] = field(default_factory=frozenset)
 
-    def one(self, kind: str) -> str | bytes:
-        """The only part of this kind. Raises BadRequest if there is none or more than one."""
-        found = self.all(kind)
+    def one(self, kind: str, name: str | None = None) -> str | bytes:
+        """The only part of this kind, and of this name. Raises BadRequest if there is none or more than one.
+
+        Args:
+            name: ``""`` for one without a name; None for one of any name.
+        """
+        found = self.all(kind, name)
         if len(found) != 1:
-            raise BadRequest(f"exactly one {kind} is needed, {len(found)} were given", param=kind)
+            what = f"{kind} named {name!r}" if name else kind
+            raise BadRequest(f"exactly one {what} is needed, {len(found)} were given", param=kind)
         return found[0]
 
-    def all(self, kind: str) -> tuple[str | bytes, ...]:
-        """Every part of this kind, in order."""
-        return tuple(part.data for part in self.parts if part.kind == kind)
+    def all(self, kind: str, name: str | None = None) -> tuple[str | bytes, ...]:
+        """Every part of this kind, in order; ``name`` as ``one`` has it."""
+        return tuple(
+            part.data for part in self.parts if part.kind == kind and (name is None or part.name == name)
+        )
 
     def wants(self, output: Any) -> bool:
         """Whether the client asked for this Output."""

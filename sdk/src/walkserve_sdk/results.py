@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from walkserve_sdk.errors import did_you_mean
+
 
 @dataclass(frozen=True)
 class Sound:
@@ -23,9 +25,22 @@ class Sound:
     rate: int
 
 
+class Fields(dict[str, Any]):
+    """A record: numbers, text, arrays and lists of them by name, as ``plan["actions"]`` or ``plan.actions``.
+
+    A name that a ``dict`` has a method of (``items``) is found in brackets alone.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the record has no {name!r}{did_you_mean(name, self)}") from None
+
+
 @dataclass(frozen=True)
 class OutputEvent:
-    """A piece of one output: ``data`` is a ``Sound``, text, or an array, by the output's kind."""
+    """A piece of one output: ``data`` is a ``Sound``, text, an array or ``Fields``, by the output's kind."""
 
     output: str
     data: Any
@@ -36,7 +51,7 @@ class Result:
     """A whole answer; every output is an attribute of its own name.
 
     Args:
-        outputs: By name: a ``Sound``, text, or a list of arrays.
+        outputs: By name: a ``Sound``, text, an array, ``Fields``, or a list, as ``join_pieces`` says.
         finish_reason: ``"stop"``, ``"length"``, or another reason of the family's.
         seed: Of the request's random streams; the same seed gives the same answer.
         usage: ``input_tokens`` and ``output_tokens``.
@@ -57,11 +72,18 @@ class Result:
             raise AttributeError(f"the request had no output {name!r}; it had {sorted(outputs)}") from None
 
 
-def join_pieces(kind: str, pieces: Sequence[Any], *, rate: int = 0, channels: int = 1) -> Any:
+def join_pieces(
+    kind: str, pieces: Sequence[Any], *, many: bool = False, rate: int = 0, channels: int = 1
+) -> Any:
     """All that one output gave, as a ``Result`` has it.
+
+    Text is one text, and audio one ``Sound``. Of images, videos, tensors and records an output that gives
+    ``many`` has a list, however many came; any other has the only piece, and None where none came. Where one
+    that was not to give several did (a text that was split gives one for each sentence), it is a list.
 
     Args:
         kind: Of the output: ``"audio"``, ``"text"``, ...
+        many: As the output was declared.
         rate: Of audio, also where not a single piece has come.
         channels: Of audio.
     """
@@ -71,5 +93,7 @@ def join_pieces(kind: str, pieces: Sequence[Any], *, rate: int = 0, channels: in
             return Sound(np.concatenate([piece.samples for piece in pieces] or [silence]), rate)
         case "text":
             return "".join(pieces)
-        case _:
+        case _ if many or len(pieces) > 1:
             return list(pieces)
+        case _:
+            return pieces[0] if pieces else None

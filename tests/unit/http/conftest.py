@@ -124,7 +124,7 @@ class Studio(Model):
     song = Output(Audio(rate=RATE, channels=2))
     picture = Output(Image())
     film = Output(Video(fps=12.5))
-    energy = Output(Tensor(dtype="float16"))
+    energy = Output(Tensor(dtype="float16"), many=True)
     work = WalkGraph(
         Node(
             desk,

@@ -78,9 +78,9 @@ def check_everything(result):
     assert isinstance(result.song, Sound)
     assert (result.song.rate, result.song.samples.tolist()) == (8000, [[0.5, -0.5], [1.0, 0.0]])
     result.song.samples[0] = 0  # the caller's own
-    (picture,) = result.picture
+    picture = result.picture
     assert (picture.dtype, picture.tolist()) == (np.uint8, [[[1, 2, 3]]])
-    assert [each.shape for each in result.film] == [(1, 1, 1, 3)]
+    assert result.film.shape == (1, 1, 1, 3)
     assert [(each.dtype, each.tolist()) for each in result.energy] == [
         (np.float64, [0.25]),
         (np.float16, 3.0),
@@ -109,14 +109,14 @@ async def test_outputs_are_attributes_of_the_result(stage):
 async def test_an_output_that_gave_nothing_is_there_all_the_same(stage):
     async with stage.serving(gives()) as at:
         result = await using(at, lambda client: client.generate("studio", text="go"))
-        assert (result.caption, result.energy) == ("", [])
+        assert (result.caption, result.picture, result.energy) == ("", None, [])
         assert (result.song.rate, result.song.samples.shape) == (8000, (0, 2))
 
 
 async def test_options_outputs_and_parts_arrive_as_they_were_given(stage, tmp_path):
     file = tmp_path / "a.png"
     Path(file).write_bytes(DOT)
-    parts = [Part("audio", b"RIFF"), Part("text", "ähnlich"), Part("audio", b"")]
+    parts = [Part("audio", b"RIFF", name="first"), Part("text", "ähnlich", name="ü"), Part("audio", b"")]
 
     def act(client):
         client.generate("studio", text="go", image=file, outputs=["caption"], steps=2, seed=9)
@@ -243,7 +243,7 @@ async def test_a_socket_gives_the_same(stage):
 
 
 async def test_media_go_as_they_are_in_their_order(stage):
-    parts = [Part("image", DOT), Part("text", "and"), Part("audio", b"")]
+    parts = [Part("image", DOT, name="goal"), Part("text", "and", name="why"), Part("audio", b"")]
     async with stage.serving(gives()) as at, AsyncClient(at.server.url).connect() as session:
         both = [session.generate("studio", inputs=parts).result() for _ in range(2)]
         await asyncio.gather(*both)

@@ -117,7 +117,7 @@ async def test_every_kind_of_output_comes_with_its_kind_dtype_and_shape(stage):
             "song": {"kind": "audio", "rate": 8000, "channels": 2},
             "picture": {"kind": "image"},
             "film": {"kind": "video", "fps": 12.5},
-            "energy": {"kind": "tensor"},
+            "energy": {"kind": "tensor", "many": True},
         }
         told = [(each["output"], each["kind"], each["index"]) for each in pieces]
         assert told == [
@@ -289,16 +289,18 @@ PARTS = [
     m.SentPart("text", "ähnlich".encode()),
     m.SentPart("audio", b"RIFF\r\n--"),
     m.SentPart("video", DOT),
-    m.SentPart("tensor", bytes(range(256))),
+    m.SentPart("tensor", bytes(range(256)), "states"),
+    m.SentPart("image", DOT, "goal"),
+    m.SentPart("text", b"named", "caption [1]"),
 ]
 
 
 async def test_inputs_of_every_kind_reach_the_runtime_in_their_order(stage):
     async with stage.serving(gives()) as at:
         inputs = [
-            {"type": part.kind, "text": part.data.decode()}
+            {"type": part.kind, "text": part.data.decode(), "name": part.name}
             if part.kind == "text"
-            else {"type": part.kind, "data": base64.b64encode(part.data).decode()}
+            else {"type": part.kind, "data": base64.b64encode(part.data).decode(), "name": part.name}
             for part in PARTS
         ]
         response = await at.client.post(GENERATE, json={"model": "studio", "inputs": inputs})
@@ -310,7 +312,10 @@ async def test_a_form_says_the_same_with_files_as_they_are(stage):
     async with stage.serving(gives()) as at:
         form = [("model", (None, "studio")), ("options", (None, '{"steps": 2, "seed": 9}'))]
         form += [
-            (part.kind, (None, part.data.decode()) if part.kind == "text" else ("a.bin", part.data))
+            (
+                f"{part.kind}[{part.name}]" if part.name else part.kind,
+                (None, part.data.decode()) if part.kind == "text" else ("a.bin", part.data),
+            )
             for part in PARTS
         ]
         form += [("outputs", (None, "song")), ("outputs", (None, "film"))]
@@ -366,6 +371,8 @@ async def test_what_cannot_be_served_is_refused_with_the_field_at_fault(stage):
 
 BAD_FORMS = [
     ([("model", (None, "studio")), ("picture", ("a", b"x"))], 400, "picture", "unknown field"),
+    ([("model", (None, "studio")), ("image[goal", ("a", b"x"))], 400, "image[goal", "as in image[goal]"),
+    ([("model", (None, "studio")), ("outputs[a]", (None, "x"))], 400, "outputs[a]", "unknown field"),
     ([("model", (None, "studio")), ("imag", ("a", b"x"))], 400, "imag", "did you mean 'image'?"),
     ([("model", (None, "studio")), ("model", (None, "parrot"))], 400, "model", "twice"),
     ([("model", (None, "studio")), ("options", (None, "{"))], 400, "options", "no valid JSON"),

@@ -141,7 +141,7 @@ async def test_the_servers_name_for_a_request_is_in_started(stage):
 async def test_media_come_in_binary_frames_that_are_announced(stage):
     async with stage.serving() as at, talking(at) as talk:
         inputs = [
-            {"type": "image", "bytes": len(DOT)},
+            {"type": "image", "bytes": len(DOT), "name": "goal"},
             {"type": "text", "text": "between"},
             {"type": "audio", "bytes": 0},
         ]
@@ -151,7 +151,7 @@ async def test_media_come_in_binary_frames_that_are_announced(stage):
         await talk.send(b"")
         (submit,) = await at.mailbox.wait_for(m.Submit)
         assert submit.parts == (
-            m.SentPart("image", DOT),
+            m.SentPart("image", DOT, "goal"),
             m.SentPart("text", b"between"),
             m.SentPart("audio", b""),
         )

@@ -219,7 +219,7 @@ def test_a_folder_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_media_is_a_hash_and_text_stands_as_it_came(folder: JournalFolder, begin: Begin) -> None:
-    begin("req", parts=(Part("text", "hällo"), Part("image", b"\x89PNG secret"))).told(ended())
+    begin("req", parts=(Part("text", "hällo"), Part("image", b"\x89PNG secret", name="goal"))).told(ended())
     folder.flush()
     text = (folder.folder / "req.jsonl").read_bytes()
     assert "hällo".encode() in text and b"secret" not in text
@@ -227,7 +227,7 @@ def test_media_is_a_hash_and_text_stands_as_it_came(folder: JournalFolder, begin
     assert isinstance(recorded.entries[-1], Ended)
     (said, image) = recorded.parts({})
     assert said == m.SentPart("text", "hällo".encode())
-    assert len(image.data) == 11
+    assert (image.name, len(image.data)) == ("goal", 11)
     digest = recorded.opened.parts[1].media
     assert digest is not None
     assert recorded.parts({digest.sha256: b"\x89PNG secret"})[1].data == b"\x89PNG secret"

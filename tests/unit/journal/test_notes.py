@@ -26,9 +26,9 @@ TENSORS = st.builds(m.Array, st.just("int64"), st.tuples(st.integers(0, 9)), BYT
     dtype=st.just("float32"),
     shape=st.tuples(st.integers(0, 9), st.integers(0, 9)),
 )
-VALUES = (
-    SCALARS | BYTES.map(m.Blob) | TENSORS | st.lists(SCALARS.filter(lambda one: one is not None) | TENSORS)
-)
+ITEMS = SCALARS.filter(lambda one: one is not None) | BYTES.map(m.Blob) | TENSORS
+RECORDS = st.dictionaries(st.text(), SCALARS | TENSORS | st.lists(ITEMS, max_size=3), max_size=3)
+VALUES = SCALARS | BYTES.map(m.Blob) | TENSORS | st.lists(ITEMS) | RECORDS.map(m.Named)
 
 
 def written(value: m.Value) -> Note:

@@ -167,12 +167,30 @@ def test_a_state_is_handed_from_call_to_call_and_kept_when_none_is_given(bench: 
 
 def test_what_cannot_ride_in_a_message_is_lent_until_the_request_ends(bench: Bench) -> None:
     worker = bench(RANK0)
-    worker.answers["peek"] = lambda row: RowResult({"y": {"a": "tensor"}, "z": b"bytes"})
+    worker.answers["peek"] = lambda row: RowResult({"y": frozenset("tensor"), "z": b"bytes"})
     worker.open(0)
     worker.hear(start(0, "look", x=1))
     values = ended(worker.run())[0].values
     assert values == {"y": m.TensorRef(HERE, 1, "here", 0, 0, "any", ()), "z": m.Blob(b"bytes")}
-    assert worker.carrier.lent == {1: {"a": "tensor"}}
+    assert worker.carrier.lent == {1: frozenset("tensor")}
+    worker.hear(m.CloseRequest(0))
+    assert worker.carrier.lent == {}
+
+
+def test_what_a_record_and_a_list_hold_is_lent_and_given_back_as_if_it_stood_alone(bench: Bench) -> None:
+    worker = bench(RANK0)
+    one, other = frozenset("one"), frozenset("other")
+    worker.answers["peek"] = lambda row: RowResult(
+        {"y": {"plan": one, "each": [other, 1], "cost": 0.5, "note": None}, "z": [b"png", "goal"]}
+    )
+    worker.open(0)
+    worker.hear(start(0, "look", x=[b"a file", 7]))
+    values = ended(worker.run())[0].values
+    assert values["z"] == [m.Blob(b"png"), "goal"]
+    lent = m.references(values["y"])
+    assert [worker.carrier.lent[each.key] for each in lent] == [one, other]
+    assert values["y"] == m.Named({"plan": lent[0], "each": [lent[1], 1], "cost": 0.5, "note": None})
+    assert worker.state.lending.receive(m.Named({"n": 1, "each": [m.Blob(b"a")]})) == {"n": 1, "each": [b"a"]}
     worker.hear(m.CloseRequest(0))
     assert worker.carrier.lent == {}
 

@@ -22,11 +22,11 @@ from walkserve.worker.assemble import Worker
 from walkserve_sdk import LoadError, Model, Output, Part, Request
 from walkserve_sdk.errors import Unavailable
 from walkserve_sdk.ports import Audio
+from walkserve_sdk.requests import KINDS
 from walkserve_sdk.results import OutputEvent, Result, join_pieces
 
 log = logging.getLogger(__name__)
 
-KINDS = ("text", "image", "audio", "video", "tensor")
 _CLOSED = "the engine is closed; use it within `with engine:`, which opens it"
 _LOADING = "the engine is loading"
 _CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
@@ -266,4 +266,4 @@ def _joined(output: Output, pieces: list[Any]) -> Any:
         case Audio(rate=rate, channels=channels):
             return join_pieces("audio", pieces, rate=rate, channels=channels)
         case kind:
-            return join_pieces(kind.kind, pieces)
+            return join_pieces(kind.kind, pieces, many=output.many)

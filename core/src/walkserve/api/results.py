@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from torch import bfloat16
+
 from walkserve import messages as m
 from walkserve.transport.base import TensorCarrier
 from walkserve_sdk import Output
-from walkserve_sdk.ports import Audio
-from walkserve_sdk.results import Sound
+from walkserve_sdk.ports import Audio, Tensor
+from walkserve_sdk.results import Fields, Sound
 
 
 def read_item(output: Output, item: m.Value, carrier: TensorCarrier) -> Any:
     """An item of ``output`` as its caller gets it, in host memory."""
     value = _read(item, carrier)
-    return Sound(value, output.kind.rate) if isinstance(output.kind, Audio) else value
+    match output.kind:
+        case Audio(rate=rate):
+            return Sound(np.asarray(value, np.float32), rate)
+        case Tensor(dtype=dtype) if not isinstance(value, np.ndarray):
+            return np.asarray(value, dtype)  # numbers and lists of them
+        case _:
+            return value
 
 
 def _read(value: m.Value, carrier: TensorCarrier) -> Any:
     match value:
         case m.Array() | m.TensorRef():
-            return carrier.take(value).float().cpu().numpy().copy()  # the caller's own: it may change it
+            tensor = carrier.take(value).cpu()
+            has_numpy = tensor.dtype != bfloat16  # which numpy does not know
+            return (tensor if has_numpy else tensor.float()).numpy().copy()  # the caller's own
         case m.Blob():
             return value.data
         case list():
             return [_read(one, carrier) for one in value]
+        case m.Named(fields=fields):
+            return Fields({name: _read(one, carrier) for name, one in fields.items()})
         case _:
             return value

@@ -69,6 +69,7 @@ def _kind(card: OutputCard) -> str:
         {None: "", 1: "mono", 2: "stereo"}.get(card.channels, f"{card.channels} channels"),
         f"{card.fps:g} frames per second" if card.fps is not None else "",
         card.dtype or "",
+        "any number of them" if card.many else "",
     ]
     return ", ".join([card.kind, *(each for each in more if each)])
 

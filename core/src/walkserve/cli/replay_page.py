@@ -53,7 +53,8 @@ def _facts(opened: e.Opened) -> dict[str, str | Text]:
 
 
 def _part(part: e.PartNote) -> str:
-    return f"{part.kind} {shown(part.text) if part.media is None else value_words(part.media)}"
+    kind = f"{part.kind}[{part.name}]" if part.name else part.kind
+    return f"{kind} {shown(part.text) if part.media is None else value_words(part.media)}"
 
 
 def _option(name: str, opened: e.Opened) -> str:

@@ -126,10 +126,14 @@ def _value(graph: str, name: str, value: Any) -> m.Value:
             return m.Blob(value)
         case list() | tuple():
             items = [_value(graph, name, one) for one in value]
-            if not any(isinstance(one, list | m.Blob) or one is None for one in items):
+            if not any(isinstance(one, list | m.Named) or one is None for one in items):
                 return items  # type: ignore[return-value]
+        case dict():
+            fields = {str(key): _value(graph, f"{name}.{key}", one) for key, one in value.items()}
+            if not any(isinstance(one, m.Blob | m.Named) for one in fields.values()):
+                return m.Named(fields)  # type: ignore[arg-type]
         case int() if not -(2**63) <= value < 2**64:
             raise WalkFailed(f"{graph}: its input {name!r} is beyond 64 bits")
-        case None | bool() | int() | float() | str() | m.Blob() | m.Array() | m.TensorRef():
+        case None | bool() | int() | float() | str() | m.Blob() | m.Array() | m.TensorRef() | m.Named():
             return value
     raise WalkFailed(f"{graph}: its input {name!r} is a {type(value).__name__}, which no Walk can take")

@@ -326,6 +326,8 @@ class Caller:
                 return value.data
             case list():
                 return [self._read(one) for one in value]
+            case m.Named(fields=fields):
+                return {name: self._read(one) for name, one in fields.items()}
             case _:
                 return value
 

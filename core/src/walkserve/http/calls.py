@@ -19,7 +19,7 @@ from walkserve.http.requests import Record
 
 TAKE_BYTES = 256 * 1024
 
-Item = None | bool | int | float | str | bytes | list[Any] | NDArray[Any]
+Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -135,5 +135,7 @@ def size_bytes(item: Item) -> int:
             return len(item)
         case list():
             return 8 * len(item)
+        case dict():
+            return sum(map(size_bytes, item.values()))
         case _:
             return 8

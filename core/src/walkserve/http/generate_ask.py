@@ -14,10 +14,7 @@ from walkserve.timeouts import check_timeout
 from walkserve_sdk import Model, Part, Request
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 from walkserve_sdk.media.inline import inline_bytes
-from walkserve_sdk.requests import option_paths, read_options
-
-KINDS = ("text", "image", "audio", "video", "tensor")
-"""Of parts."""
+from walkserve_sdk.requests import KINDS, option_paths, read_options
 
 
 class AskFields(Struct, frozen=True):
@@ -137,7 +134,14 @@ def _part(place: str, entry: Any) -> Part:
     content = "text" if kind == "text" else "data"
     check_entry(place, entry, ("type", content))
     text = convert_field(f"{place}.{content}", entry[content], str)
-    return Part(kind, text if kind == "text" else inline_bytes(text, place=f"{place}.data"))
+    data = text if kind == "text" else inline_bytes(text, place=f"{place}.data")
+    return Part(kind, data, read_name(place, entry))
+
+
+def read_name(place: str, entry: dict[str, Any]) -> str:
+    """What an input is called. Raises BadRequest where that is no text."""
+    name: str = convert_field(f"{place}.name", entry.get("name", ""), str)
+    return name
 
 
 def read_kind(place: str, entry: Any) -> str:
@@ -158,11 +162,12 @@ def read_kind(place: str, entry: Any) -> str:
 
 
 def check_entry(place: str, entry: dict[str, Any], fields: tuple[str, ...]) -> None:
-    """Raise BadRequest unless an input has exactly these fields."""
+    """Raise BadRequest unless an input has exactly these fields, and perhaps a name."""
     for name in entry:
-        if name not in fields:
+        if name not in (*fields, "name"):
             raise BadRequest(
-                f"{place}: unknown field {shown(name)}{did_you_mean(name, fields)}", param=f"{place}.{name}"
+                f"{place}: unknown field {shown(name)}{did_you_mean(name, (*fields, 'name'))}",
+                param=f"{place}.{name}",
             )
     for name in fields:
         if name not in entry:

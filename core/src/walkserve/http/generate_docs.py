@@ -19,17 +19,19 @@ from litestar.openapi.spec import (
 )
 
 from walkserve.http.generate_accept import NDJSON, RAW, SSE
-from walkserve.http.generate_ask import KINDS
 from walkserve.http.terms_docs import PARAMETERS
+from walkserve_sdk.models import MOST_NAME
+from walkserve_sdk.requests import KINDS
 
 DESCRIPTION = """\
 Runs a request of any model: its inputs in, in their order, and every output it makes out.
 
 **In.** JSON, or a form (`multipart/form-data`), in which files are sent as they are. In a form every part
 named `text`, `image`, `audio`, `video` or `tensor` is an input, and their order is that of the inputs;
-`outputs` may come several times; `options` is a JSON object. An image is PNG, JPEG, WebP or GIF, a video MP4,
-WebM, Matroska, AVI or GIF, whatever it is called; what is larger than this server takes is a 413 before any
-of it is decoded. Addresses of files are not followed.
+`outputs` may come several times; `options` is a JSON object. An input may have a name, which tells the model
+what it is for: `"name": "goal"` in JSON, `image[goal]` in a form. An image is PNG, JPEG, WebP or GIF, a video
+MP4, WebM, Matroska, AVI or GIF, whatever it is called; what is larger than this server takes is a 413 before
+any of it is decoded. Addresses of files are not followed.
 
 **Out**, by `Accept`:
 
@@ -90,14 +92,19 @@ _TIMEOUT = Schema(
     exclusive_minimum=0,
     description="Seconds that it may take; then it is a 504. The shorter of this and `x-timeout-s` holds.",
 )
+_NAME = _text("What it is for, where the model takes several of a kind.", max_length=MOST_NAME)
 _INPUT = Schema(
     one_of=[
-        _object({"type": _text("", const="text"), "text": _text("The text.")}),
+        _object(
+            {"type": _text("", const="text"), "text": _text("The text."), "name": _NAME}, optional=("name",)
+        ),
         _object(
             {
                 "type": _text("", enum=[kind for kind in KINDS if kind != "text"]),
                 "data": _text("A file's bytes in base64, alone or as `data:TYPE;base64,...`."),
-            }
+                "name": _NAME,
+            },
+            optional=("name",),
         ),
     ]
 )
@@ -124,6 +131,7 @@ _FORM = _object(
         "timeout_s": _TIMEOUT,
     },
     optional=(*KINDS, "outputs", "options", "split", "timeout_s"),
+    pattern_properties={rf"^({'|'.join(KINDS)})\[.*\]$": _text("An input with a name.", format="binary")},
 )
 _EXAMPLES: dict[str, Example | Reference] = {
     "text": Example(
@@ -148,12 +156,29 @@ _EXAMPLES: dict[str, Example | Reference] = {
 
 # --- out ----------------------------------------------------------------------------------------------
 
+_SIMPLE = [OpenAPIType.BOOLEAN, OpenAPIType.NUMBER, OpenAPIType.STRING]
 _PIECE = {
     "type": _text("", const="output"),
     "output": _text("Its name."),
-    "kind": _text("Of the output.", enum=list(KINDS)),
+    "kind": _text("Of the output.", enum=[*KINDS, "record"]),
     "index": _whole("Which piece of this output, from 0."),
 }
+_ARRAY = {
+    "dtype": _text("As NumPy spells it."),
+    "shape": _list(_whole("Along one axis."), "Audio is (samples,) or (samples, channels)."),
+    "data": _text("The numbers, little-endian, in base64.", content_encoding="base64"),
+}
+_RECORD = Schema(
+    type=OpenAPIType.OBJECT,
+    description="Values by name: numbers, text, arrays, and lists of them. What JSON cannot write is null.",
+    additional_properties=Schema(
+        any_of=[
+            Schema(type=[*_SIMPLE, OpenAPIType.NULL]),
+            _object(_ARRAY),
+            _list(Schema(any_of=[Schema(type=_SIMPLE), _object(_ARRAY)]), "Several in an order."),
+        ]
+    ),
+)
 EVENTS = Schema(
     one_of=[
         _object(
@@ -167,25 +192,27 @@ EVENTS = Schema(
                     description="What comes, by name.",
                     additional_properties=_object(
                         {
-                            "kind": _text("", enum=list(KINDS)),
+                            "kind": _text("", enum=[*KINDS, "record"]),
                             "rate": _whole("Of audio, samples per second."),
                             "channels": _whole("Of audio."),
                             "fps": Schema(type=OpenAPIType.NUMBER, description="Of video."),
+                            "many": Schema(
+                                type=OpenAPIType.BOOLEAN, description="Whether several of them may come."
+                            ),
                         },
-                        optional=("rate", "channels", "fps"),
+                        optional=("rate", "channels", "fps", "many"),
                     ),
                 ),
             }
         ),
         _object({**_PIECE, "text": _text("A piece of text.")}),
+        _object({**_PIECE, "record": _RECORD}),
         _object(
             {
                 **_PIECE,
                 "rate": _whole("Of audio, samples per second."),
                 "fps": Schema(type=OpenAPIType.NUMBER, description="Of video, frames per second."),
-                "dtype": _text("As NumPy spells it."),
-                "shape": _list(_whole("Along one axis."), "Audio is (samples,) or (samples, channels)."),
-                "data": _text("The numbers, little-endian, in base64.", content_encoding="base64"),
+                **_ARRAY,
             },
             optional=("rate", "fps"),
         ),

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from walkserve.delivery import Done, Failed
 from walkserve.http.calls import CallEvent, Item
 from walkserve.http.terms import Terms
 from walkserve.messages import RequestEnded
-from walkserve_sdk import Audio, Model, Request, Tensor, Text, Video
+from walkserve_sdk import Audio, Model, Output, Record, Request, Tensor, Text, Video
 from walkserve_sdk import events as e
 from walkserve_sdk.errors import ComponentError
 from walkserve_sdk.ports import Kind
@@ -43,7 +44,7 @@ class Telling:
             request_id=terms.id,
             model=name,
             seed=request.seed,
-            outputs={output: _info(kind) for output, kind in self.kinds.items()},
+            outputs={output: _info(model.spec.outputs[output]) for output in self.kinds},
         )
 
     def pieces(self, event: CallEvent) -> Iterator[e.Piece]:
@@ -82,6 +83,14 @@ class Telling:
                     f"{self._name}: its output {output!r} is a {type(item).__name__}, not text"
                 )
             return e.Piece(id=self._label, output=output, kind=kind.kind, index=index, text=item)
+        if isinstance(kind, Record):
+            return e.Piece(
+                id=self._label,
+                output=output,
+                kind=kind.kind,
+                index=index,
+                record=self._record(output, item),
+            )
         try:
             array = as_array(kind, item)
         except (TypeError, ValueError) as error:
@@ -98,6 +107,49 @@ class Telling:
             data=array.tobytes(),
         )
 
+    def _record(self, output: str, item: Item) -> e.RecordData:
+        if not isinstance(item, dict):
+            raise ComponentError(
+                f"{self._name}: its output {output!r} is a {type(item).__name__}, not a record"
+            )
+        return {name: _field(value) for name, value in item.items()}
+
+
+def _field(value: Any) -> Any:
+    """A value of a record, fit for an event."""
+    match value:
+        case np.ndarray():
+            array = _little(value)
+            return e.ArrayData(array.dtype.name, array.shape, array.tobytes())
+        case list():
+            return [_field(one) for one in value]
+        case _:
+            return value
+
+
+def apart(piece: e.Piece) -> tuple[e.Piece, bytes | None]:
+    """A piece without the numbers of its arrays, and those; None where it has no array."""
+    if piece.record is None:
+        if piece.data is None:
+            return piece, None
+        return replace(piece, data=None, size_bytes=len(piece.data)), piece.data
+    numbers: list[bytes] = []
+    record = {name: _apart(value, numbers) for name, value in piece.record.items()}
+    if not numbers:
+        return piece, None
+    return replace(piece, record=record, size_bytes=sum(map(len, numbers))), b"".join(numbers)
+
+
+def _apart(value: Any, numbers: list[bytes]) -> Any:
+    match value:
+        case e.ArrayData(data=bytes(data)):
+            numbers.append(data)
+            return replace(value, data=None, size_bytes=len(data))
+        case list():
+            return [_apart(one, numbers) for one in value]
+        case _:
+            return value
+
 
 def as_array(kind: Kind, item: Item) -> NDArray[Any]:
     """An item as an array in C order, little-endian; numbers, and lists of them, have the declared dtype.
@@ -105,7 +157,7 @@ def as_array(kind: Kind, item: Item) -> NDArray[Any]:
     Raises:
         ValueError: It is none.
     """
-    if item is None or isinstance(item, str):
+    if item is None or isinstance(item, str | dict):
         raise ValueError(f"it is {item!r:.60}")
     if isinstance(item, bytes):
         return np.frombuffer(item, np.uint8)
@@ -115,6 +167,10 @@ def as_array(kind: Kind, item: Item) -> NDArray[Any]:
         array = np.asarray(item, kind.dtype if isinstance(kind, Tensor) else None)
     if isinstance(kind, Audio):
         array = array.astype(np.float32, copy=False)
+    return _little(array)
+
+
+def _little(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
@@ -124,14 +180,15 @@ def array_of(piece: e.Piece) -> NDArray[Any]:
     return np.frombuffer(piece.data, piece.dtype).reshape(piece.shape)
 
 
-def _info(kind: Kind) -> e.OutputInfo:
+def _info(output: Output) -> e.OutputInfo:
+    kind = output.kind
     match kind:
         case Audio(rate=rate, channels=channels):
             return e.OutputInfo(kind.kind, rate=rate, channels=channels)
         case Video(fps=fps):
-            return e.OutputInfo(kind.kind, fps=fps)
+            return e.OutputInfo(kind.kind, fps=fps, many=output.many)
         case _:
-            return e.OutputInfo(kind.kind)
+            return e.OutputInfo(kind.kind, many=output.many)
 
 
 def _total(each: Iterator[Mapping[str, int]]) -> dict[str, int]:

@@ -10,11 +10,11 @@ from litestar import Request
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser
 
 from walkserve.http.bodies import body_pieces, json_object
-from walkserve.http.generate_ask import KINDS
 from walkserve.http.problems import BodyTooLarge
 from walkserve.http.terms import read_seconds
 from walkserve_sdk import Part
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
+from walkserve_sdk.requests import KINDS
 
 FIELDS = ("model", "outputs", "options", "split", "timeout_s")
 """What a form has besides inputs; ``outputs`` may come several times, once for each."""
@@ -23,10 +23,11 @@ MOST_PARTS = 1024
 
 @dataclass(slots=True)
 class _Entry:
-    """One part of a form, as its bytes come."""
+    """One part of a form, as its bytes come; ``label`` is what an input is called: ``image[label]``."""
 
     name: str
     data: bytearray
+    label: str = ""
 
 
 async def read_form(request: Request[Any, Any, Any], *, limit_bytes: int, field_bytes: int) -> dict[str, Any]:
@@ -60,12 +61,7 @@ def _hear(
 ) -> None:
     """A part begins, goes on, or (None) has ended."""
     if isinstance(event, MultipartSegment):
-        known = (*FIELDS, *KINDS)
-        if event.name not in known:
-            raise BadRequest(
-                f"unknown field {shown(event.name)}{did_you_mean(event.name or '', known)}", param=event.name
-            )
-        entries.append(_Entry(event.name, bytearray()))
+        entries.append(_opened(event.name or ""))
     elif event:
         entry = entries[-1]
         entry.data += event
@@ -73,6 +69,17 @@ def _hear(
             raise BodyTooLarge(
                 f"{entry.name}: it is longer than {field_bytes:,} bytes, the most a field may be"
             )
+
+
+def _opened(field: str) -> _Entry:
+    name, bracket, label = field.partition("[")
+    if bracket and name in KINDS and label.endswith("]"):
+        return _Entry(name, bytearray(), label.removesuffix("]"))
+    known = (*FIELDS, *KINDS)
+    if field not in known:
+        cure = "; an input has a name as in image[goal]" if bracket else did_you_mean(field, known)
+        raise BadRequest(f"unknown field {shown(field)}{cure}", param=field)
+    return _Entry(field, bytearray())
 
 
 def _fields(entries: list[_Entry]) -> dict[str, Any]:
@@ -100,7 +107,8 @@ def _fields(entries: list[_Entry]) -> dict[str, Any]:
 def _inputs(entries: list[_Entry]) -> Iterator[Part]:
     for entry in entries:
         if entry.name in KINDS:
-            yield Part(entry.name, _text(entry) if entry.name == "text" else bytes(entry.data))
+            data = _text(entry) if entry.name == "text" else bytes(entry.data)
+            yield Part(entry.name, data, entry.label)
 
 
 def _text(entry: _Entry) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from walkserve.http.generate_ask import Ask
 from walkserve.http.sentences import SentenceSplitter
-from walkserve_sdk import Part, Request
+from walkserve_sdk import Request
 from walkserve_sdk.errors import BadRequest
 
 SLICE_CHARS = 4096
@@ -53,7 +54,7 @@ class Split:
 
     def _request(self, sentence: str) -> Request:
         parts = list(self._ask.parts)
-        parts[self._place] = Part("text", sentence)
+        parts[self._place] = replace(parts[self._place], data=sentence)
         if self._seed is None:
             request = self._ask.request(tuple(parts))
             self._seed = request.seed

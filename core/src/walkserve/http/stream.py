@@ -11,10 +11,9 @@ import msgspec
 from litestar import WebSocket
 from litestar import websocket as websocket_route
 from litestar.handlers import BaseRouteHandler
-from msgspec.structs import replace
 
 from walkserve.http.callers import Caller
-from walkserve.http.generate_events import Telling
+from walkserve.http.generate_events import Telling, apart
 from walkserve.http.generate_run import Next, Run
 from walkserve.http.media_checks import check_media
 from walkserve.http.problems import told
@@ -202,9 +201,10 @@ class _Writer:
 
 
 def frames(event: Event) -> Iterator[Frame]:
-    """An event as frames: JSON, and the numbers of an array in a binary frame right after it."""
-    if isinstance(event, Piece) and event.data is not None:
-        yield msgspec.json.encode(replace(event, data=None, size_bytes=len(event.data))).decode()
-        yield event.data
-    else:
-        yield msgspec.json.encode(event).decode()
+    """An event as frames: JSON, and the numbers of its arrays in a binary frame right after it."""
+    numbers = None
+    if isinstance(event, Piece):
+        event, numbers = apart(event)
+    yield msgspec.json.encode(event).decode()
+    if numbers is not None:
+        yield numbers

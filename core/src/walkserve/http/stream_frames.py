@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from walkserve.http.bodies import convert_field, json_object, read_fields
-from walkserve.http.generate_ask import Ask, check_entry, read_ask, read_kind
+from walkserve.http.generate_ask import Ask, check_entry, read_ask, read_kind, read_name
 from walkserve.http.terms import shortest
 from walkserve_sdk import Model, Part
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
@@ -118,4 +118,4 @@ def _input(place: str, entry: Any) -> Any:
         return entry
     check_entry(place, entry, ("type", "bytes"))
     convert_field(f"{place}.bytes", entry["bytes"], Annotated[int, Meta(ge=0)])
-    return Part(entry["type"], b"")
+    return Part(entry["type"], b"", read_name(place, entry))

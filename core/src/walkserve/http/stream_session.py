@@ -269,7 +269,7 @@ class Session:
                 param=f"{place}.bytes",
             )
         parts = list(opened.ask.parts)
-        parts[announcement.place] = Part(parts[announcement.place].kind, data)
+        parts[announcement.place] = replace(parts[announcement.place], data=data)
         opened.ask = replace(opened.ask, parts=tuple(parts))
         opened.media -= 1
         return [] if opened.media else self._inputs_came(opened)

@@ -35,6 +35,7 @@ class PartNote(Struct, frozen=True, omit_defaults=True):
     kind: str
     text: str | None = None
     media: BytesNote | None = None
+    name: str = ""
 
 
 class Origin(Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from walkserve.messages import Array, Blob, TensorRef, Value
+from walkserve.messages import Array, Blob, Named, TensorRef, Value
 from walkserve_sdk.errors import WalkserveError
 
 REMEMBERED_BYTES = 4096
@@ -48,7 +48,15 @@ class TensorNote(Struct, frozen=True, tag_field="is", tag="tensor", omit_default
 
 
 Single = None | bool | int | float | str | NumberNote | BytesNote | TensorNote
-Note = Single | list[Single]
+
+
+class RecordNote(Struct, frozen=True, tag_field="is", tag="record"):
+    """A record: what there is of each of its values."""
+
+    fields: dict[str, Single | list[Single]]
+
+
+Note = Single | list[Single] | RecordNote
 """A ``Value`` as a journal has it."""
 
 
@@ -106,6 +114,8 @@ class Describer:
                 if set(map(type, value)) <= _AS_THEY_ARE:
                     return list(value)  # type: ignore[arg-type]  # a copy: whoever has the list may change it
                 return [self.note(one) for one in value]  # type: ignore[misc]  # a list holds no list
+            case Named(fields):
+                return RecordNote(self.notes(fields))  # type: ignore[arg-type]  # a record holds no record
             case Blob(data):
                 return BytesNote(len(data), self.hash(data))
             case Array(dtype, shape, data):
@@ -117,7 +127,7 @@ class Describer:
             case _:
                 return value
 
-    def notes(self, values: Mapping[str, Value]) -> dict[str, Note]:
+    def notes(self, values: Mapping[str, Any]) -> dict[str, Note]:
         """The same by name."""
         return {name: self.note(value) for name, value in values.items()}
 
@@ -146,6 +156,8 @@ def value_of(note: Note) -> Value:
             return TensorRef(note.owner, note.key, "", 0, note.size_bytes, note.dtype, note.shape)
         case list():
             return [value_of(one) for one in note]  # type: ignore[misc]
+        case RecordNote(fields):
+            return Named(values_of(fields))  # type: ignore[arg-type]
         case _:
             return note
 

@@ -112,8 +112,8 @@ def _cut(entries: tuple[e.Line, ...], torn: bytes) -> str:
 
 def _part(note: e.PartNote, media: Mapping[str, bytes]) -> SentPart:
     if note.media is None:
-        return SentPart(note.kind, (note.text or "").encode())
-    return SentPart(note.kind, media.get(note.media.sha256) or Absent(note.media))
+        return SentPart(note.kind, (note.text or "").encode(), note.name)
+    return SentPart(note.kind, media.get(note.media.sha256) or Absent(note.media), note.name)
 
 
 def _restored(value: Any) -> Any:

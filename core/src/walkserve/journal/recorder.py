@@ -77,8 +77,9 @@ class Recorder:
 
     def _part(self, part: m.SentPart) -> e.PartNote:
         if part.kind == "text":
-            return e.PartNote(part.kind, text=part.data.decode())
-        return e.PartNote(part.kind, media=BytesNote(len(part.data), self._describe.hash(part.data)))
+            return e.PartNote(part.kind, text=part.data.decode(), name=part.name)
+        media = BytesNote(len(part.data), self._describe.hash(part.data))
+        return e.PartNote(part.kind, media=media, name=part.name)
 
     def sized(self, budget: Budget, pages: Mapping[str, int], cut: Mapping[str, Any]) -> None:
         """Its sizes are known; ``cut`` is the option that was cut to what fits."""

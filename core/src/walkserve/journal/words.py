@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from walkserve.journal import entries as e
-from walkserve.journal.notes import BytesNote, Note, NumberNote, TensorNote
+from walkserve.journal.notes import BytesNote, Note, NumberNote, RecordNote, TensorNote
 from walkserve_sdk.errors import shown
 
 MOST_ITEMS = 6
@@ -126,6 +126,8 @@ def value_words(note: Note) -> str:
             size = "×".join(map(str, note.shape)) or "single"
             known = note.sha256[:8] or f"{note.owner}/{note.key}"
             return f"<{note.dtype} {size} {known}>"
+        case RecordNote(fields):
+            return f"{{{_named(fields)}}}"
         case str():
             return shown(note, MOST_TEXT)
         case list():
@@ -175,4 +177,7 @@ def same(one: Note, other: Note) -> bool:
     """Whether two values are one for a component: 1 is not 1.0, nor True."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, RecordNote) and isinstance(other, RecordNote):
+        ours, theirs = one.fields, other.fields
+        return ours.keys() == theirs.keys() and all(same(ours[name], theirs[name]) for name in ours)
     return type(one) is type(other) and one == other

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from walkserve import messages as m
 from walkserve.worker.live import Live
 
-_AS_IT_IS = (bool, int, float, str, m.Blob, m.Array, m.TensorRef)
+_AS_IT_IS = (bool, int, float, str, m.Blob, m.Array, m.TensorRef, m.Named)
 
 
 class Carrier(Protocol):
@@ -48,9 +48,12 @@ class Lending:
             return m.Blob(value)
         if isinstance(value, list):
             for one in value:  # first: nothing has been lent yet
-                if one is None or isinstance(one, list | bytes | m.Blob):
+                if one is None or isinstance(one, list | dict | m.Named):
                     raise TypeError(f"a list of values may not hold a {type(one).__name__}")
             return [self.send(one) for one in value]  # type: ignore[misc]
+        if isinstance(value, dict):
+            _check_record(value)
+            return m.Named({name: self.send(one) for name, one in value.items()})  # type: ignore[misc]
         return self.carrier.put(value)
 
     def lend(self, live: Live, value: Any) -> m.Value:
@@ -68,6 +71,8 @@ class Lending:
                 return self.carrier.take(value)
             case list():
                 return [self.receive(one) for one in value]
+            case m.Named(fields=fields):
+                return {name: self.receive(one) for name, one in fields.items()}
             case _:
                 return value
 
@@ -79,3 +84,16 @@ class Lending:
                 keys[one.owner].append(one.key)
         for owner, lent in keys.items():
             self._say(owner, m.FreeTensors(lent))
+
+
+def _check_record(record: dict[Any, Any]) -> None:
+    """Before anything of it is lent. Raises TypeError, which says where in it a message ends."""
+    for name, one in record.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a record has names, and {name!r} is a {type(name).__name__}")
+        if isinstance(one, bytes | dict | m.Blob | m.Named):
+            raise TypeError(f"{name}: a record may not hold a {type(one).__name__}")
+        if isinstance(one, list):
+            for item in one:
+                if item is None or isinstance(item, list | dict | bytes | m.Blob | m.Named):
+                    raise TypeError(f"{name}: a list in a record may not hold a {type(item).__name__}")

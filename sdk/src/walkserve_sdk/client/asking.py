@@ -47,7 +47,7 @@ class Asking:
 
     def json(self) -> dict[str, Any]:
         """A body of ``POST /v1/generate``, of a request without media."""
-        inputs = [{"type": part.kind, "text": part.data} for part in self.parts]
+        inputs = [_entry(part, "text", part.data) for part in self.parts]
         return {**self.fields(), "inputs": inputs}
 
     def form(self) -> list[FormField]:
@@ -62,15 +62,16 @@ class Asking:
         if self.timeout_s is not None:
             form.append(("timeout_s", (None, f"{self.timeout_s!r}")))
         for part in self.parts:
-            form.append((part.kind, (None if isinstance(part.data, str) else part.kind, part.data)))
+            field = f"{part.kind}[{part.name}]" if part.name else part.kind
+            form.append((field, (None if isinstance(part.data, str) else part.kind, part.data)))
         return form
 
     def frames(self, label: str, *, text_open: bool) -> list[str | bytes]:
         """The same over a WebSocket: what begins it, and its media."""
         inputs = [
-            {"type": part.kind, "text": part.data}
+            _entry(part, "text", part.data)
             if isinstance(part.data, str)
-            else {"type": part.kind, "bytes": len(part.data)}
+            else _entry(part, "bytes", len(part.data))
             for part in self.parts
         ]
         frame = {"type": "generate", "id": label, **self.fields(), "inputs": inputs}
@@ -78,6 +79,12 @@ class Asking:
             frame["text_open"] = True
         media = [part.data for part in self.parts if isinstance(part.data, bytes)]
         return [msgspec.json.encode(frame).decode(), *media]
+
+
+def _entry(part: Part, content: str, value: Any) -> dict[str, Any]:
+    """A part among the inputs; its name is left out where it has none."""
+    named = {"name": part.name} if part.name else {}
+    return {"type": part.kind, **named, content: value}
 
 
 def asking(

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from walkserve_sdk.errors import WalkserveError, error_of
-from walkserve_sdk.events import Done, Failed, Piece, Problem, Started, Stopped
-from walkserve_sdk.results import OutputEvent, Result, Sound, join_pieces
+from walkserve_sdk.events import ArrayData, Done, Failed, Piece, Problem, Started, Stopped
+from walkserve_sdk.results import Fields, OutputEvent, Result, Sound, join_pieces
 
 
 class _ProblemBody(Struct):
@@ -52,7 +53,11 @@ class Heard:
             by_output[piece.output].append(piece.data)
         joined = {
             output: join_pieces(
-                info.kind, by_output[output], rate=info.rate or 0, channels=info.channels or 1
+                info.kind,
+                by_output[output],
+                many=info.many,
+                rate=info.rate or 0,
+                channels=info.channels or 1,
             )
             for output, info in self.started.outputs.items()
         }
@@ -61,11 +66,38 @@ class Heard:
 
 
 def _read(piece: Piece) -> OutputEvent:
+    if piece.record is not None:
+        numbers = memoryview(piece.data or b"")  # of all its arrays, where they came in a frame of their own
+        fields = Fields()
+        for name, value in piece.record.items():
+            fields[name], numbers = _field(value, numbers)
+        return OutputEvent(piece.output, fields)
     if piece.data is None or piece.dtype is None or piece.shape is None:
         return OutputEvent(piece.output, piece.text or "")
-    array = np.frombuffer(piece.data, np.dtype(piece.dtype).newbyteorder("<")).reshape(piece.shape)
-    array = array.astype(piece.dtype)  # the caller's own, in its machine's order: it may change it
+    array = _array(piece.data, piece.dtype, piece.shape)
     return OutputEvent(piece.output, Sound(array, piece.rate or 0) if piece.kind == "audio" else array)
+
+
+def _field(value: Any, numbers: memoryview) -> tuple[Any, memoryview]:
+    """A value of a record, and what is left of the numbers of its arrays."""
+    match value:
+        case ArrayData(dtype=dtype, shape=shape, data=None, size_bytes=size):
+            return _array(numbers[:size], dtype, shape), numbers[size:]
+        case ArrayData(dtype=dtype, shape=shape, data=data):
+            return _array(data or b"", dtype, shape), numbers
+        case list():
+            items = []
+            for one in value:
+                item, numbers = _field(one, numbers)
+                items.append(item)
+            return items, numbers
+        case _:
+            return value, numbers
+
+
+def _array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    array = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    return array.astype(dtype)  # the caller's own, in its machine's order: it may change it
 
 
 def refused(status: int, body: bytes) -> WalkserveError:
