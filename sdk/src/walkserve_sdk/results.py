@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,3 +97,36 @@ def join_pieces(
             return list(pieces)
         case _:
             return pieces[0] if pieces else None
+
+
+def flat(outputs: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """All arrays of a ``Result``'s outputs, and all texts, each by a name of its own.
+
+    An output's one array has the output's name, the second of several ``latents.1``, and what a record has
+    ``plan.actions``. Numbers are arrays too, and a list of numbers is one.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    texts: dict[str, str] = {}
+    for output, whole in outputs.items():
+        for name, value in _named(output, whole):
+            if isinstance(value, str):
+                texts[name] = value
+            else:
+                arrays[name] = np.asarray(value)
+    return arrays, texts
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    match value:
+        case None:
+            return
+        case Sound(samples=samples):
+            yield name, samples
+        case dict():
+            for key, one in value.items():
+                yield from _named(f"{name}.{key}", one)
+        case list() if not value or not all(isinstance(one, bool | int | float) for one in value):
+            for index, one in enumerate(value):
+                yield from _named(f"{name}.{index}", one)
+        case _:
+            yield name, value

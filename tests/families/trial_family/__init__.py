@@ -77,7 +77,7 @@ class Trial(Model):
 
     ids = Stream(Fixed(2, most=8))
     words = Output(Text())
-    marks = Output(Tensor())
+    marks = Output(Tensor(), many=True)
     total = Output(Tensor())
     weight = Output(Tensor())
 

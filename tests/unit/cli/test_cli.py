@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from walkserve_sdk import Part
+
 HEAVY = ("torch", "transformers", "litestar", "huggingface_hub", "zmq", "walk_plugin_orpheus")
 
 # says afterwards what was imported, and takes a server's place where one would start
@@ -186,6 +188,14 @@ def test_a_broken_plugin_is_listed_and_harms_no_other(tmp_path: Path) -> None:
         ("generate orpheus --text a --out a.wav --option seed=1 --seed 1", "seed is given twice"),
         ("generate orpheus --text a --out a.wav --option text=b", "text is no option of a model"),
         ("generate orphus --text a --out a.wav", "there is no model 'orphus'"),
+        ("generate orpheus --out a.wav", "nothing goes in; give it --text, --image, --audio, "),
+        ("generate orpheus --tensor x=nowhere.npy --out a.wav", "there is no file nowhere.npy"),
+        ("generate orpheus:toy --tensor README.md --out a.wav", "this model takes no tensor; it takes text"),
+        (
+            "generate orpheus --text a --out a.npy",
+            "gives speech (audio); a.npy holds one tensor or image or video",
+        ),
+        ("generate orpheus --text a --out a.wav --output x", "orpheus has no output 'x'; known: speech"),
         ("generate orpheus --text= --out a.wav", "--text: it is empty; there is nothing to say"),
         ("generate orpheus:toy --text a --out a.wav --option voice=zoe", "there is no voice 'zoe'"),
         ("generate orpheus:toy --text a --out a.wav --option pitch=1", "unknown option 'pitch'"),
@@ -209,7 +219,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(arguments: str, message: st
 
 def test_a_family_without_a_voice_generates_no_sound(mute: Path) -> None:
     run = walkserve("generate", "mute", "--text", "a", "--out", "a.wav", path=mute)
-    assert refused(run) == "mute gives words; `generate` needs one audio output"
+    assert refused(run) == "mute gives words (text); a.wav holds one audio output"
 
 
 def test_a_line_of_a_placement_file_is_named(mute: Path) -> None:
@@ -535,7 +545,7 @@ def test_generate_writes_what_the_engine_gives(
         **{"name": "orpheus:toy", "device": "cpu", "dtype": "float32", "deterministic": True},
         **{"cache_tokens": 64, "token_budget": "auto", "revision": None, "offline": True, "token": None},
         "plugins": (),
-        **{"text": "hello", "outputs": ("speech",), "seed": 5},
+        **{"parts": (Part("text", "hello"),), "outputs": ("speech",), "seed": 5},
         **{"voice": "tara", "temperature": 0.4, "constrain": True},
     }
     samples, rate = soundfile.read(out)
@@ -561,7 +571,7 @@ def test_generate_reads_a_text_from_stdin(
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin"))
     assert main(["generate", "orpheus:toy", "--text", "-", "--out", str(tmp_path / "a.wav")]) == 0
-    assert engine.asked["text"] == "from stdin"
+    assert engine.asked["parts"] == (Part("text", "from stdin"),)
 
 
 # --- profile --------------------------------------------------------------------------------------------
@@ -640,3 +650,38 @@ def unused_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+# --- generate, with tensors ------------------------------------------------------------------------------
+
+
+def test_generate_writes_tensors_and_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy
+    from tests.families import surveyor
+
+    from walkserve.cli import main
+    from walkserve_sdk.arrays import read_tensors, to_json
+
+    surveyor.install(tmp_path)
+    for path in (tmp_path, surveyor.HERE):
+        monkeypatch.syspath_prepend(str(path))
+    states, image = tmp_path / "states.npy", tmp_path / "a.png"
+    given = numpy.arange(6, dtype=numpy.float64).reshape(2, 3)
+    numpy.save(states, given)
+    image.write_bytes(b"12345")
+    files = ["--tensor", f"states={states}", "--image", f"goal={image}"]
+
+    def run(out: str, *more: str) -> bytes:
+        assert main(["generate", "surveyor", *files, "--out", str(tmp_path / out), *more]) == 0
+        return (tmp_path / out).read_bytes()
+
+    assert read_tensors(run("a.npy", "--output", "copy"))[""].tolist() == given.tolist()
+    assert "a.npy: float64 of shape (2, 3) in " in capsys.readouterr().out
+    survey = json.loads(run("a.json", "--output", "survey"))
+    assert survey["parts"] == ["image[goal] 5", f"tensor[states] {states.stat().st_size}"]
+    assert survey["each"] == [to_json(given)]
+    tensors = read_tensors(run("a.safetensors"))
+    assert tensors["copy"].tolist() == tensors["steps.0.numbers"].tolist() == given.tolist()
+    sys.modules.pop("surveyor", None)

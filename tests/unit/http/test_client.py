@@ -122,7 +122,7 @@ async def test_options_outputs_and_parts_arrive_as_they_were_given(stage, tmp_pa
         client.generate("studio", text="go", image=file, outputs=["caption"], steps=2, seed=9)
         client.generate("studio", inputs=parts, outputs="film")
         client.generate("studio", inputs=parts[1:2], steps=3)
-        with pytest.raises(TypeError, match="within inputs="):
+        with pytest.raises(TypeError, match="give text among the parts"):
             client.generate("studio", text="go", inputs=parts)
 
     async with stage.serving(gives()) as at:

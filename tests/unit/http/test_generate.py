@@ -253,7 +253,8 @@ async def test_the_accept_header_chooses_the_form(stage):
 NOT_ACCEPTED = [
     # accept, what is asked, a word of the message
     ("text/html", ASK, "there is application/x-ndjson, text/event-stream, text/plain"),
-    ("application/json", ASK, "not offered"),
+    ("application/json", ASK, "can be had as application/x-ndjson"),
+    ("application/xml", ASK, "not offered"),
     ("application/x-ndjson;q=0", ASK, "not offered"),
     ("audio/wav", {**ALL, "outputs": ["caption"]}, "text/plain"),
     ("text/plain", ASK, "speech (audio)"),

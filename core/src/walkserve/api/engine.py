@@ -19,10 +19,10 @@ from walkserve.plugins import load_model
 from walkserve.resolve import resolve_model
 from walkserve.timeouts import check_timeout
 from walkserve.worker.assemble import Worker
-from walkserve_sdk import LoadError, Model, Output, Part, Request
+from walkserve_sdk import LoadError, Model, Output, Request
 from walkserve_sdk.errors import Unavailable
+from walkserve_sdk.parts import take_parts
 from walkserve_sdk.ports import Audio
-from walkserve_sdk.requests import KINDS
 from walkserve_sdk.results import OutputEvent, Result, join_pieces
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,9 @@ class Engine:
             outputs: Names of what is asked for; by default every output of the model.
             timeout_s: After so many seconds it fails with ``DeadlineExceeded``; by default it may take
                 as long as it takes.
-            fields: Parts by their kind (``text="…"``), everything else the family's options.
+            fields: Parts by their kind (``text="…"``, ``image=Path("a.png")``, ``tensor={"states": array}``)
+                or as ``parts=[Part(…)]``, as ``walkserve_sdk.parts.take_parts`` has them; everything else is
+                the family's options.
 
         Raises:
             BadRequest: Before anything starts, for what the model's own check refuses.
@@ -196,7 +198,7 @@ class Engine:
         return generation
 
     def _request(self, outputs: Sequence[str | Output] | None, fields: dict[str, Any]) -> Request:
-        parts = tuple(Part(kind, fields.pop(kind)) for kind in KINDS if kind in fields)
+        parts = take_parts(fields, fields.pop("parts", None))
         return self.model.request(outputs=outputs, parts=parts, options=fields)
 
     def _cancel(self, tag: int, fault: m.Fault = _CANCELLED) -> None:

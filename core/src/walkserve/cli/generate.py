@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,10 +11,10 @@ from typing import Any
 
 import rich_click as click
 
+from walkserve.cli.generate_files import SUFFIXES, InputFile, check_out, chosen_outputs, read_files, write_out
 from walkserve.cli.options import model_options
-from walkserve.media.formats import FORMATS, SoundFormat, format_of_suffix
-
-SUFFIXES = tuple(suffix for format in FORMATS.values() for suffix in format.suffixes)
+from walkserve_sdk import Part
+from walkserve_sdk.requests import KINDS
 
 
 class _OptionValue(click.ParamType[tuple[str, Any]]):
@@ -40,15 +39,29 @@ def read_value(text: str) -> Any:
         return text
 
 
+_FILES: Any = {"multiple": True, "type": InputFile(), "metavar": "[NAME=]FILE"}
+
+
 @click.command("generate")
 @click.argument("name", metavar="NAME[:VARIANT][=CHECKPOINT]")
-@click.option("--text", required=True, help="What to say; - reads it from stdin.")
+@click.option("--text", help="A text that goes in; - reads it from stdin.")
+@click.option("--image", **_FILES, help="An image that goes in, and what it is for: goal=a.png.")
+@click.option("--audio", **_FILES, help="Sound that goes in.")
+@click.option("--video", **_FILES, help="A video that goes in.")
+@click.option("--tensor", **_FILES, help="Tensors that go in: a .npy or .safetensors file.")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME",
+    help="An output to write; needed where several could be, and may then be given several times.",
+)
 @click.option(
     "--out",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Where the sound goes; ends in {', '.join(SUFFIXES)}.",
+    help=f"Where it goes; ends in {', '.join(SUFFIXES)}. The last holds all outputs, .json a record.",
 )
 @click.option(
     "--option",
@@ -62,22 +75,28 @@ def read_value(text: str) -> Any:
 @model_options
 def command(
     name: str,
-    text: str,
+    text: str | None,
+    image: Sequence[tuple[str, Path]],
+    audio: Sequence[tuple[str, Path]],
+    video: Sequence[tuple[str, Path]],
+    tensor: Sequence[tuple[str, Path]],
+    outputs: Sequence[str],
     out: Path,
     options: Sequence[tuple[str, Any]],
     seed: int | None,
     log_level: str,
     **choices: Any,
 ) -> None:
-    """Speak a text into a file, without a server."""
-    format = _check_out(out)
+    """Run one request, and write what it gives into a file, without a server."""
+    check_out(out)
     asked = _collect(options, seed)
-    output = _audio_output(name, choices["plugins"])
-    if text == "-":
-        text = sys.stdin.read()
-    if not text.strip():
-        raise click.BadParameter("it is empty; there is nothing to say", param_hint="--text")
-    _check_request(name, choices, text, output, asked)
+    names = _chosen(name, choices["plugins"], out, outputs)
+    parts = _text_part(text)
+    for kind, files in {"image": image, "audio": audio, "video": video, "tensor": tensor}.items():
+        parts += read_files(kind, files)
+    if not parts:
+        raise click.UsageError("nothing goes in; give it --text, --image, --audio, --video or --tensor")
+    _check_request(name, choices, parts, names, asked)
 
     from rich.console import Console
 
@@ -88,30 +107,27 @@ def command(
         engine = Engine(name, **choices | {"offline": True})  # all of it is on this machine by now
     with engine, progress.status("generating"):
         began = time.perf_counter()
-        result = engine.generate(text=text, outputs=(output,), **asked)
+        result = engine.generate(parts=parts, outputs=names, **asked)
         took_s = time.perf_counter() - began
-    audio = getattr(result, output)
-    _write(out, format, audio.samples, audio.rate)
-    audio_s = len(audio.samples) / audio.rate
-    factor = f"real-time factor {took_s / audio_s:.2f}" if audio_s else "no real-time factor"
-    click.echo(f"{out}: {audio_s:.2f} s of audio in {took_s:.2f} s, {factor}")
-    read, wrote = (result.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
-    click.echo(f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {wrote} out")
+    wrote = write_out(out, {output: getattr(result, output) for output in names})
+    sound = getattr(result, names[0])
+    audio_s = len(sound.samples) / sound.rate if hasattr(sound, "samples") else 0
+    factor = f", real-time factor {took_s / audio_s:.2f}" if audio_s else ""
+    click.echo(f"{out}: {wrote} in {took_s:.2f} s{factor}")
+    read, written = (result.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
+    click.echo(
+        f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {written} out"
+    )
 
 
-def _check_out(out: Path) -> SoundFormat:
-    """The format to write. Asked before a minute of work, not after it."""
-    format = format_of_suffix(out.suffix)
-    if format is None:
-        raise click.BadParameter(
-            f"no format ends in {out.suffix!r}; there is {', '.join(SUFFIXES)}", param_hint="--out"
-        )
-    folder = out.parent
-    if not folder.is_dir():
-        raise click.BadParameter(f"there is no folder {folder}", param_hint="--out")
-    if not os.access(out if out.exists() else folder, os.W_OK):
-        raise click.BadParameter(f"{out} may not be written", param_hint="--out")
-    return format
+def _text_part(text: str | None) -> tuple[Part, ...]:
+    if text is None:
+        return ()
+    if text == "-":
+        text = sys.stdin.read()
+    if not text.strip():
+        raise click.BadParameter("it is empty; there is nothing to say", param_hint="--text")
+    return (Part("text", text),)
 
 
 def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, Any]:
@@ -120,48 +136,31 @@ def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, 
     for key in asked:
         if sum(name == key for name, _ in pairs) > 1:
             raise click.BadParameter(f"{key} is given twice", param_hint="--option")
-        if key in ("text", "outputs"):
+        if key in (*KINDS, "outputs", "parts"):
             raise click.BadParameter(f"{key} is no option of a model", param_hint="--option")
     return asked
 
 
-def _audio_output(name: str, plugins: Sequence[str]) -> str:
-    """The output to write. Families with none, or with several, wait for a later version."""
-    from walkserve.errors import SettingError
+def _chosen(name: str, plugins: Sequence[str], out: Path, outputs: Sequence[str]) -> tuple[str, ...]:
+    """The outputs to write."""
     from walkserve.model_names import parse_model_name
     from walkserve.plugins import load_model
-    from walkserve_sdk.ports import Audio
 
     family = parse_model_name(name).family
-    outputs = load_model(family, plugins).spec.outputs
-    audio = [output for output, port in outputs.items() if isinstance(port.kind, Audio)]
-    if len(audio) != 1:
-        raise SettingError(
-            f"{family} gives {', '.join(outputs) or 'nothing'}; `generate` needs one audio output"
-        )
-    return audio[0]
+    return chosen_outputs(family, load_model(family, plugins), out, outputs)
 
 
 def _check_request(
-    name: str, choices: Mapping[str, Any], text: str, output: str, asked: Mapping[str, Any]
+    name: str,
+    choices: Mapping[str, Any],
+    parts: Sequence[Part],
+    outputs: Sequence[str],
+    asked: Mapping[str, Any],
 ) -> None:
     """Fetch the checkpoint's files and ask the model's own gate; neither reads weights nor imports torch."""
     from walkserve.plugins import load_model
     from walkserve.resolve import resolve_model
-    from walkserve_sdk import Part
 
     config = resolve_model(name, **choices)
     model = load_model(config.family, config.plugins)(config.checkpoint)
-    model.request(outputs=(output,), parts=(Part("text", text),), options=asked)
-
-
-def _write(out: Path, format: SoundFormat, samples: Any, rate: int) -> None:
-    from walkserve.media.encoders import open_encoder
-
-    channels = 1 if samples.ndim == 1 else samples.shape[1]
-    try:
-        with open_encoder(format, rate, channels, streamed=False) as encoder:
-            encoder.feed(samples)
-            out.write_bytes(encoder.finish())
-    except (OSError, ValueError) as error:  # more channels than the format has
-        raise click.FileError(str(out), f"it cannot be written: {error}") from error
+    model.request(outputs=outputs, parts=parts, options=asked)

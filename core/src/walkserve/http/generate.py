@@ -53,7 +53,7 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
         await check_media(first.parts, settings)
         telling = Telling(ask.name, ask.model, first, terms)
         calls = CallsOf(chain((first,), requests))
-        raw = raw_answer(media_type, telling.kinds)
+        raw = raw_answer(media_type, telling.outputs)
 
         async def write(client: Client) -> None:
             if raw is None:
@@ -117,8 +117,7 @@ async def _write_raw(raw: RawAnswer, client: Client, caller: Caller, telling: Te
         given.extend(events)
 
     await Run(caller, telling, calls, keep, on_cut=client.abort).to_its_end()
-    pieces = [each for each in given if isinstance(each, e.Piece) and each.output == raw.output]
-    headers, body = await raw.encode(pieces)
+    headers, body = await raw.encode([each for each in given if isinstance(each, e.Piece)])
     done = telling.done()
     told = {
         "x-finish-reason": done.finish_reason,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,10 +15,13 @@ from walkserve.http.generate_events import array_of
 from walkserve.http.problems import NotAcceptable
 from walkserve.media.encoders import open_encoder
 from walkserve.media.formats import FORMATS, SoundFormat
-from walkserve_sdk import Audio, Image, Tensor, Text, Video
+from walkserve_sdk import Audio, Image, Output, Record, Tensor, Text, Video
+from walkserve_sdk.arrays import write_npy, write_safetensors
 from walkserve_sdk.errors import ComponentError
 from walkserve_sdk.events import Piece
+from walkserve_sdk.pieces import read_piece
 from walkserve_sdk.ports import Kind
+from walkserve_sdk.results import Sound, flat, join_pieces
 
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
@@ -36,38 +39,43 @@ class Raw:
     Args:
         media_type: As a client accepts it.
         kinds: Of output that can have it.
-        encode: From the kind and all pieces to headers and body.
+        encode: From an output and all its pieces to headers and body.
     """
 
     media_type: str
     kinds: tuple[type[Kind], ...]
-    encode: Callable[[Any, Pieces], Body]
+    encode: Callable[[Output, Pieces], Body]
 
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """An answer that is one output's bytes."""
+    """An answer that is the outputs' bytes: one's, or in a file that holds several by name, all of them."""
 
-    raw: Raw
-    output: str
-    kind: Kind
+    raw: Raw | None  # None: all in one file
+    outputs: Sequence[Output]
 
     async def encode(self, pieces: Pieces) -> Body:
         """All of it; in a thread, since some forms take a while.
 
         Raises:
-            NotAcceptable: It has several pieces, and this form holds one.
+            NotAcceptable: An output has several pieces, and this form holds one.
             ComponentError: The pieces are not what the family has declared.
         """
-        return await asyncio.to_thread(self.raw.encode, self.kind, pieces)
+        by_output = {each.name: [one for one in pieces if one.output == each.name] for each in self.outputs}
+        if self.raw is None:
+            return await asyncio.to_thread(_safetensors, self.outputs, by_output)
+        (output,) = self.outputs
+        return await asyncio.to_thread(self.raw.encode, output, by_output[output.name])
 
 
-def _text(kind: Text, pieces: Pieces) -> Body:
+def _text(output: Output, pieces: Pieces) -> Body:
     return {"content-type": "text/plain; charset=utf-8"}, "".join(one.text or "" for one in pieces).encode()
 
 
-def _sound(format: SoundFormat) -> Callable[[Audio, Pieces], Body]:
-    def encode(kind: Audio, pieces: Pieces) -> Body:
+def _sound(format: SoundFormat) -> Callable[[Output, Pieces], Body]:
+    def encode(output: Output, pieces: Pieces) -> Body:
+        kind = output.kind
+        assert isinstance(kind, Audio)
         if kind.channels > format.most_channels:
             raise NotAcceptable(
                 f"accept: {format.media_type} has at most {format.most_channels} channels, this sound has"
@@ -85,14 +93,12 @@ def _sound(format: SoundFormat) -> Callable[[Audio, Pieces], Body]:
     return encode
 
 
-def _npy(kind: Kind, pieces: Pieces) -> Body:
-    file = io.BytesIO()
-    np.save(file, _one(kind, pieces), allow_pickle=False)
-    return {"content-type": "application/x-npy"}, file.getvalue()
+def _npy(output: Output, pieces: Pieces) -> Body:
+    return {"content-type": "application/x-npy"}, write_npy(_one(output, pieces))
 
 
-def _bytes(kind: Kind, pieces: Pieces) -> Body:
-    array = _one(kind, pieces)
+def _bytes(output: Output, pieces: Pieces) -> Body:
+    array = _one(output, pieces)
     shape = ",".join(map(str, array.shape))
     return {
         "content-type": "application/octet-stream",
@@ -101,29 +107,57 @@ def _bytes(kind: Kind, pieces: Pieces) -> Body:
     }, array.tobytes()
 
 
-def _one(kind: Kind, pieces: Pieces) -> NDArray[Any]:
-    if isinstance(kind, Audio):
-        return _joined(kind, pieces)
-    if len(pieces) != 1:
+def _json(output: Output, pieces: Pieces) -> Body:
+    records = [one.record for one in pieces]
+    whole = records if output.many or len(records) > 1 else records[0] if records else None
+    return {"content-type": "application/json"}, msgspec.json.encode(whole)
+
+
+def _safetensors(outputs: Sequence[Output], by_output: Mapping[str, Pieces]) -> Body:
+    tensors, texts = flat({each.name: whole(each, by_output[each.name]) for each in outputs})
+    return {"content-type": SAFETENSORS}, write_safetensors(tensors, texts)
+
+
+def _one(output: Output, pieces: Pieces) -> NDArray[Any]:
+    value = whole(output, pieces)
+    if isinstance(value, Sound):
+        return value.samples
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, np.ndarray):
         raise NotAcceptable(
-            f"the answer has {len(pieces)} pieces, and these bytes hold one; accept {NDJSON}", param="accept"
+            f"the answer has {len(pieces)} pieces, and these bytes hold one; accept {SAFETENSORS}",
+            param="accept",
         )
-    return array_of(pieces[0])
+    return value
 
 
-def _joined(kind: Audio, pieces: Pieces) -> NDArray[Any]:
-    silence = np.zeros(0 if kind.channels == 1 else (0, kind.channels), np.float32)
-    return np.concatenate([array_of(each) for each in pieces] or [silence])
+def whole(output: Output, pieces: Pieces) -> Any:
+    """All that an output gave, as a client in Python has it.
+
+    Raises:
+        ComponentError: They are not to be joined.
+    """
+    kind = output.kind
+    rate, channels = (kind.rate, kind.channels) if isinstance(kind, Audio) else (0, 1)
+    data = [read_piece(piece).data for piece in pieces]
+    try:
+        return join_pieces(kind.kind, data, many=output.many, rate=rate, channels=channels)
+    except ValueError as error:
+        raise ComponentError(f"an output is no sound: {error}") from error
 
 
 _ARRAYS = (Audio, Image, Video, Tensor)
+SAFETENSORS = "application/x-safetensors"
+"""Every output that is asked for, by name, in one file."""
 RAW = (
     Raw("text/plain", (Text,), _text),
     *(Raw(format.media_type, (Audio,), _sound(format)) for format in FORMATS.values()),
     Raw("application/x-npy", _ARRAYS, _npy),
     Raw("application/octet-stream", _ARRAYS, _bytes),
+    Raw("application/json", (Record,), _json),
 )
-OFFERED = (NDJSON, SSE, *(raw.media_type for raw in RAW))
+OFFERED = (NDJSON, SSE, *(raw.media_type for raw in RAW), SAFETENSORS)
 """Where a client accepts several equally, the first of these is sent."""
 
 
@@ -169,30 +203,32 @@ def _quality(offered: str, ranges: Sequence[tuple[str, float]]) -> float:
     return 0.0
 
 
-def raw_answer(media_type: str, kinds: Mapping[str, Kind]) -> RawAnswer | None:
+def raw_answer(media_type: str, outputs: Sequence[Output]) -> RawAnswer | None:
     """How a raw answer is written; None where the answer is events.
 
     Args:
-        kinds: Of the outputs that are asked for.
+        outputs: Those that are asked for.
 
     Raises:
         NotAcceptable: The request asks for more than one output, or for another kind.
     """
+    if media_type == SAFETENSORS:
+        return RawAnswer(None, outputs)
     raw = next((each for each in RAW if each.media_type == media_type), None)
     if raw is None:
         return None
-    asked = ", ".join(f"{output} ({kind.kind})" for output, kind in kinds.items())
-    if len(kinds) != 1:
+    asked = ", ".join(f"{output.name} ({output.kind.kind})" for output in outputs)
+    if len(outputs) != 1:
         raise NotAcceptable(
             f"accept: {media_type} holds one output, and the request asks for {asked}; name one in 'outputs'",
             param="accept",
         )
-    ((output, kind),) = kinds.items()
-    if not isinstance(kind, raw.kinds):
-        takes = (each.media_type for each in RAW if isinstance(kind, each.kinds))
+    (output,) = outputs
+    if not isinstance(output.kind, raw.kinds):
+        takes = (*(each.media_type for each in RAW if isinstance(output.kind, each.kinds)), SAFETENSORS)
         raise NotAcceptable(
             f"accept: the request asks for {asked}, which can be had as {', '.join((NDJSON, SSE, *takes))},"
             f" not as {media_type}",
             param="accept",
         )
-    return RawAnswer(raw, output, kind)
+    return RawAnswer(raw, outputs)

@@ -12,6 +12,7 @@ from walkserve.http.bodies import convert_field, read_fields
 from walkserve.http.models import find_model
 from walkserve.timeouts import check_timeout
 from walkserve_sdk import Model, Part, Request
+from walkserve_sdk.arrays import from_json, write_npy
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 from walkserve_sdk.media.inline import inline_bytes
 from walkserve_sdk.requests import KINDS, option_paths, read_options
@@ -133,9 +134,20 @@ def _part(place: str, entry: Any) -> Part:
     kind = read_kind(place, entry)
     content = "text" if kind == "text" else "data"
     check_entry(place, entry, ("type", content))
-    text = convert_field(f"{place}.{content}", entry[content], str)
-    data = text if kind == "text" else inline_bytes(text, place=f"{place}.data")
-    return Part(kind, data, read_name(place, entry))
+    field = f"{place}.{content}"
+    name = read_name(place, entry)
+    if kind == "tensor" and not isinstance(entry[content], str):
+        return Part(kind, _tensor(field, entry[content], name), name)
+    text = convert_field(field, entry[content], str)
+    return Part(kind, text if kind == "text" else inline_bytes(text, place=field), name)
+
+
+def _tensor(field: str, value: Any, name: str) -> bytes:
+    """The numbers that stand in the JSON itself, as the file that a family reads."""
+    try:
+        return write_npy(from_json(value, name))
+    except BadRequest as wrong:
+        raise BadRequest(f"{field}: {wrong}", param=field) from None
 
 
 def read_name(place: str, entry: dict[str, Any]) -> str:

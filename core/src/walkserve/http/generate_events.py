@@ -29,13 +29,14 @@ class Telling:
         label: What its client calls it on a WebSocket, where events say whose they are.
 
     Attributes:
-        kinds: Of the outputs that were asked for, by name.
+        outputs: Those that were asked for.
     """
 
     def __init__(self, name: str, model: Model, request: Request, terms: Terms, label: str | None = None):
         self.terms = terms
         self._name = name
-        self.kinds = {output: model.spec.outputs[output].kind for output in request.outputs}
+        self.outputs = [model.spec.outputs[output] for output in request.outputs]
+        self._kinds = {output.name: output.kind for output in self.outputs}
         self._label = label
         self._told: Counter[str] = Counter()
         self._ended: list[RequestEnded] = []
@@ -44,7 +45,7 @@ class Telling:
             request_id=terms.id,
             model=name,
             seed=request.seed,
-            outputs={output: _info(model.spec.outputs[output]) for output in self.kinds},
+            outputs={output.name: _info(output) for output in self.outputs},
         )
 
     def pieces(self, event: CallEvent) -> Iterator[e.Piece]:
@@ -57,7 +58,7 @@ class Telling:
             self._ended.append(event.ended)
         if isinstance(event, Done | Failed):
             return
-        kind = self.kinds.get(event.output)
+        kind = self._kinds.get(event.output)
         if kind is None:  # nobody asked for it
             return
         for item in event.items:
@@ -71,7 +72,7 @@ class Telling:
             finish_reason=next((reason for reason in reasons if reason != "stop"), "stop"),
             usage=_total(ended.usage for ended in self._ended),
             counts=_total(ended.counts for ended in self._ended),
-            emitted={output: self._told[output] for output in self.kinds},
+            emitted={output: self._told[output] for output in self._kinds},
         )
 
     def _piece(self, output: str, kind: Kind, item: Item) -> e.Piece:

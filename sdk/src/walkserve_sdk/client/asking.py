@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from walkserve_sdk.parts import take_parts
 from walkserve_sdk.requests import Part
-
-MEDIA = ("image", "audio", "video", "tensor")
-"""Kinds of part that are bytes."""
 
 FormField = tuple[str, tuple[str | None, str | bytes]]
 
@@ -100,24 +97,19 @@ def asking(
     """Put together what a caller has given by keyword.
 
     Args:
-        fields: Media by their kind, as bytes or as the path of a file; the others are options.
+        fields: Media by their kind, as ``take_parts`` has them; the others are options.
 
     Raises:
+        BadRequest: What is given for a part is none.
         TypeError: Parts are given both in their order and by keyword.
     """
-    given = {"text": text, **{kind: fields.pop(kind, None) for kind in MEDIA}}
-    by_kind = [
-        Part(kind, value.read_bytes() if isinstance(value, Path) else value)
-        for kind, value in given.items()
-        if value is not None
-    ]
-    if inputs is not None and by_kind:
-        raise TypeError(f"give {by_kind[0].kind} within inputs=, where its place is clear, or no inputs=")
+    given = {"text": text, **fields}
+    parts = take_parts(given, inputs)
     return Asking(
         model=model,
-        parts=tuple(by_kind if inputs is None else inputs),
+        parts=parts,
         outputs=None if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs),
         split=split,
         timeout_s=timeout_s,
-        options=fields,
+        options=given,
     )

@@ -98,7 +98,8 @@ class Client:
             outputs: Names of what is asked for; by default every output of the model.
             split: ``"sentence"`` has a long text spoken sentence by sentence.
             timeout_s: How long the server may take; then it fails with ``DeadlineExceeded``.
-            fields: Media by their kind (``audio=Path("hello.wav")``, or bytes); else the family's options.
+            fields: Media by their kind (``audio=Path("hello.wav")``, ``tensor={"states": array}``), as
+                ``walkserve_sdk.parts.take_parts`` has them; else the family's options.
 
         Raises:
             BadRequest: The server refuses it; ``param`` names the field.

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from walkserve_sdk.errors import WalkserveError, error_of
-from walkserve_sdk.events import ArrayData, Done, Failed, Piece, Problem, Started, Stopped
-from walkserve_sdk.results import Fields, OutputEvent, Result, Sound, join_pieces
+from walkserve_sdk.events import Done, Failed, Piece, Problem, Started, Stopped
+from walkserve_sdk.pieces import read_piece
+from walkserve_sdk.results import OutputEvent, Result, join_pieces
 
 
 class _ProblemBody(Struct):
@@ -36,7 +35,7 @@ class Heard:
             case Started():
                 self.started = event
             case Piece():
-                return _read(event)
+                return read_piece(event)
             case Done():
                 self.done = event
             case Failed(error=problem):
@@ -63,41 +62,6 @@ class Heard:
         }
         done = self.done
         return Result(joined, done.finish_reason, self.started.seed, done.usage, done.counts)
-
-
-def _read(piece: Piece) -> OutputEvent:
-    if piece.record is not None:
-        numbers = memoryview(piece.data or b"")  # of all its arrays, where they came in a frame of their own
-        fields = Fields()
-        for name, value in piece.record.items():
-            fields[name], numbers = _field(value, numbers)
-        return OutputEvent(piece.output, fields)
-    if piece.data is None or piece.dtype is None or piece.shape is None:
-        return OutputEvent(piece.output, piece.text or "")
-    array = _array(piece.data, piece.dtype, piece.shape)
-    return OutputEvent(piece.output, Sound(array, piece.rate or 0) if piece.kind == "audio" else array)
-
-
-def _field(value: Any, numbers: memoryview) -> tuple[Any, memoryview]:
-    """A value of a record, and what is left of the numbers of its arrays."""
-    match value:
-        case ArrayData(dtype=dtype, shape=shape, data=None, size_bytes=size):
-            return _array(numbers[:size], dtype, shape), numbers[size:]
-        case ArrayData(dtype=dtype, shape=shape, data=data):
-            return _array(data or b"", dtype, shape), numbers
-        case list():
-            items = []
-            for one in value:
-                item, numbers = _field(one, numbers)
-                items.append(item)
-            return items, numbers
-        case _:
-            return value, numbers
-
-
-def _array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    array = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
-    return array.astype(dtype)  # the caller's own, in its machine's order: it may change it
 
 
 def refused(status: int, body: bytes) -> WalkserveError:
