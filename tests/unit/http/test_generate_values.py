@@ -7,6 +7,7 @@ import base64
 import json
 from typing import Any
 
+import jsonschema_rs
 import numpy as np
 import pytest
 
@@ -210,3 +211,16 @@ async def test_an_output_that_is_no_record_is_the_familys_fault(
         response = await at.client.post(GENERATE, json=ask("plan"))
         assert response.status_code == 500
     assert "planner: its output 'plan' is a int, not a record" in caplog.text
+
+
+async def test_openapi_describes_records_as_they_are_sent(stage: Any) -> None:
+    async with serving(stage) as at:
+        openapi = (await at.client.get("/schema/openapi.json")).json()
+        answers = openapi["paths"]["/v1/generate"]["post"]["responses"]["200"]["content"]
+        schema = answers["application/x-ndjson"]["schema"]["contentSchema"]
+        validator = jsonschema_rs.Draft202012Validator(schema)
+        sent = [json.loads(line) for line in (await at.client.post(GENERATE, json=ask())).text.splitlines()]
+        assert len(sent) == 6
+        for event in sent:
+            validator.validate(event)
+        assert not validator.is_valid({**sent[2], "record": {"x": {"y": 1}}})
