@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import numpy as np
 import pytest
+from tests.dot import DOT
 from tests.families import surveyor
 from tests.system.conftest import RunningServer
 
@@ -45,7 +46,7 @@ def test_the_client_sends_arrays_and_has_arrays_and_records(server):
     with Client(server.url) as client:
         check(client.generate("surveyor", tensor={"states": STATES, "ids": IDS}))
         parts = [
-            Part("image", b"1234", name="goal"),
+            Part("image", DOT, name="goal"),
             Part("tensor", write_npy(IDS), name="ids"),
             Part("text", "hi"),
         ]
@@ -71,7 +72,7 @@ def test_a_form_with_names_is_answered_by_one_file(server):
     form = {
         "model": (None, "surveyor"),
         "tensor[states]": ("states.npy", write_npy(STATES)),
-        "image[goal]": ("a.png", b"12345"),
+        "image[goal]": ("a.png", DOT),
     }
     accept = {"accept": "application/x-safetensors"}
     answer = httpx.post(f"{server.url}/v1/generate", files=form, headers=accept, timeout=60)
@@ -82,7 +83,7 @@ def test_a_form_with_names_is_answered_by_one_file(server):
     assert read["steps.0.numbers"].tolist() == STATES.tolist()
     length = int.from_bytes(answer.content[:8], "little")
     told = json.loads(answer.content[8 : 8 + length])["__metadata__"]
-    assert told["survey.parts.1"] == "image[goal] 5"
+    assert told["survey.parts.1"] == f"image[goal] {len(DOT)}"
 
 
 def test_a_file_that_is_no_tensor_fails_its_own_request(server):

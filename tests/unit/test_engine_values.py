@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.dot import DOT
 from tests.families import surveyor
 
 from walkserve import Engine
@@ -51,7 +52,7 @@ def test_a_tensor_comes_back_in_the_dtype_it_had(engine: Engine, dtype: str) -> 
 
 def test_a_record_has_attributes_and_whatever_a_value_may_be(engine: Engine) -> None:
     states = torch.ones(2, 7)
-    parts = [Part("image", b"\x89PNG", name="goal"), Part("text", "hi")]
+    parts = [Part("image", DOT, name="goal"), Part("text", "hi")]
     result = engine.generate(tensor={"states": states, "ids": np.array([1, 2**40])}, outputs=["survey"])
     survey = result.survey
     assert isinstance(survey, Fields)
@@ -63,7 +64,7 @@ def test_a_record_has_attributes_and_whatever_a_value_may_be(engine: Engine) -> 
     with pytest.raises(AttributeError, match="the record has no 'cuont'; did you mean 'count'?"):
         _ = survey.cuont
     result = engine.generate(parts=parts, outputs=["survey"])
-    assert result.survey.parts == ["image[goal] 4", "text[] 2"]
+    assert result.survey.parts == [f"image[goal] {len(DOT)}", "text[] 2"]
     assert gives_all_back(engine)
 
 
@@ -95,11 +96,11 @@ def test_whoever_leaves_in_the_middle_leaves_nothing_lent(engine: Engine) -> Non
 
 def test_files_arrays_and_names_become_parts(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
-    file.write_bytes(b"12345")
+    file.write_bytes(DOT)
     result = engine.generate(
-        text="hi", image={"now": file, "goal": b"1"}, tensor=np.zeros(3), outputs="survey"
+        text="hi", image={"now": file, "goal": DOT}, tensor=np.zeros(3), outputs="survey"
     )
-    assert result.survey.parts[:3] == ["text[] 2", "image[now] 5", "image[goal] 1"]
+    assert result.survey.parts[:3] == ["text[] 2", f"image[now] {len(DOT)}", f"image[goal] {len(DOT)}"]
     assert result.survey.dtypes == ["torch.float64"]
     with pytest.raises(BadRequest, match="image: an array of one is uint8"):
         engine.generate(image=np.zeros((2, 2)))

@@ -659,6 +659,7 @@ def test_generate_writes_tensors_and_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import numpy
+    from tests.dot import DOT
     from tests.families import surveyor
 
     from walkserve.cli import main
@@ -670,7 +671,7 @@ def test_generate_writes_tensors_and_records(
     states, image = tmp_path / "states.npy", tmp_path / "a.png"
     given = numpy.arange(6, dtype=numpy.float64).reshape(2, 3)
     numpy.save(states, given)
-    image.write_bytes(b"12345")
+    image.write_bytes(DOT)
     files = ["--tensor", f"states={states}", "--image", f"goal={image}"]
 
     def run(out: str, *more: str) -> bytes:
@@ -680,7 +681,7 @@ def test_generate_writes_tensors_and_records(
     assert read_tensors(run("a.npy", "--output", "copy"))[""].tolist() == given.tolist()
     assert "a.npy: float64 of shape (2, 3) in " in capsys.readouterr().out
     survey = json.loads(run("a.json", "--output", "survey"))
-    assert survey["parts"] == ["image[goal] 5", f"tensor[states] {states.stat().st_size}"]
+    assert survey["parts"] == [f"image[goal] {len(DOT)}", f"tensor[states] {states.stat().st_size}"]
     assert survey["each"] == [to_json(given)]
     tensors = read_tensors(run("a.safetensors"))
     assert tensors["copy"].tolist() == tensors["steps.0.numbers"].tolist() == given.tolist()
