@@ -7,6 +7,7 @@ carry the incarnation of the process they name, so what was meant for a dead wor
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
@@ -268,12 +269,30 @@ class ServerState(Message, frozen=True):
 class Emitted(Message, frozen=True):
     """What the rows of a batch gave to an output, as two columns: whose it is, and the item.
 
-    Items of one tag are in order, and it may be there several times.
+    Items of one tag are in order, and it may be there several times. ``indexes`` is a third column where
+    they come from rows of Fans: which row of its Fan each is from, and those of one row are in order.
     """
 
     output: str
     tags: list[int]
     items: list[Value]
+    indexes: list[int] = []
+
+    def rows(self) -> Iterator[tuple[int, Value, int | None]]:
+        """(tag, item, index), one by one.
+
+        Raises:
+            ValueError: The columns are not of one length.
+        """
+        indexes: Sequence[int | None] = self.indexes or [None] * len(self.tags)
+        return zip(self.tags, self.items, indexes, strict=True)
+
+    def alone(self) -> list[Emitted]:
+        """Each item in a message of its own."""
+        return [
+            Emitted(self.output, [tag], [item], [] if index is None else [index])
+            for tag, item, index in self.rows()
+        ]
 
 
 class Tallied(Struct, frozen=True):
@@ -382,11 +401,14 @@ class SetOptions(Message, frozen=True):
 
 
 class StartWalk(Message, frozen=True):
+    """``most``: tokens that a branch of each cached component may come to, only of a graph with a Fan."""
+
     number: int
     track: str
     walk: int
     graph: str
     inputs: dict[str, Value]
+    most: dict[str, int] = {}
 
 
 class ForkBranch(Message, frozen=True):

@@ -96,7 +96,8 @@ class Walks:
             life.trace.walk_started(track, walk, step.graph.name, home, inputs)
         if life.journal is not None:
             life.journal.walk_started(track, walk, step.graph.name, inputs)
-        self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs))
+        most = life.most if life.served.plans[step.graph.name].fans else {}
+        self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs, most))
 
     def _finish(self, life: Life, name: str, reason: str | None) -> None:
         """A track has returned: what it wrote has an end, and what it read is read no more."""

@@ -47,12 +47,16 @@ class Heard:
     def result(self, pieces: Iterable[OutputEvent]) -> Result:
         """The whole, once all pieces are there."""
         assert self.started is not None and self.done is not None
-        by_output: dict[str, list[Any]] = {output: [] for output in self.started.outputs}
+        by_output: dict[str, list[OutputEvent]] = {output: [] for output in self.started.outputs}
         for piece in pieces:
-            by_output[piece.output].append(piece.data)
+            by_output[piece.output].append(piece)
         joined = {
             output: join_pieces(
-                info.kind, by_output[output], rate=info.rate or 0, channels=info.channels or 1
+                info.kind,
+                [piece.data for piece in by_output[output]],
+                indexes=[piece.index for piece in by_output[output]],
+                rate=info.rate or 0,
+                channels=info.channels or 1,
             )
             for output, info in self.started.outputs.items()
         }
@@ -62,10 +66,11 @@ class Heard:
 
 def _read(piece: Piece) -> OutputEvent:
     if piece.data is None or piece.dtype is None or piece.shape is None:
-        return OutputEvent(piece.output, piece.text or "")
+        return OutputEvent(piece.output, piece.text or "", piece.row)
     array = np.frombuffer(piece.data, np.dtype(piece.dtype).newbyteorder("<")).reshape(piece.shape)
     array = array.astype(piece.dtype)  # the caller's own, in its machine's order: it may change it
-    return OutputEvent(piece.output, Sound(array, piece.rate or 0) if piece.kind == "audio" else array)
+    data = Sound(array, piece.rate or 0) if piece.kind == "audio" else array
+    return OutputEvent(piece.output, data, piece.row)
 
 
 def refused(status: int, body: bytes) -> WalkserveError:
