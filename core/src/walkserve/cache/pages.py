@@ -209,8 +209,9 @@ class PageTable:
         first = self.length // size
         stop = -(-(self.length + tokens) // size)
         if self.is_away:
-            there = self.committed_pages + self.room_away
-            splits = tokens > 0 and first < len(self.stored) and self.stored[first].holders > 1
+            there = self.committed_pages
+            splits = tokens > 0 and first < there and self.stored[first].holders > 1
+            there += self.room_away
         else:
             there = len(self.pages)
             splits = tokens > 0 and first < there and self.pool.references(self.pages[first]) > 1
