@@ -8,7 +8,7 @@ carry the incarnation of the process they name, so what was meant for a dead wor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
 
@@ -44,17 +44,13 @@ class Blob(Struct, frozen=True, tag="bytes"):
     data: bytes
 
 
-Value = (
-    None
-    | bool
-    | int
-    | float
-    | str
-    | list[bool | int | float | str | Array | TensorRef]
-    | Blob
-    | Array
-    | TensorRef
-)
+Single = None | bool | int | float | str | Blob | Array | TensorRef
+DEEPEST = 3
+"""Lists in lists: a loop around a Fan may collect what its rows gave, each of which has collected some."""
+if TYPE_CHECKING:
+    Value: TypeAlias = "Single | list[Value]"
+else:  # as deep as that, for what reads messages knows no alias that is in itself
+    Value = Single | list[Single | list[Single | list[Single]]]
 """Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
 
 
@@ -81,7 +77,12 @@ def references(value: Value) -> list[TensorRef]:
     """What is lent within a value; whoever has read it tells the owner."""
     if isinstance(value, TensorRef):
         return [value]
-    return [one for one in value if isinstance(one, TensorRef)] if isinstance(value, list) else []
+    return [lent for one in value for lent in references(one)] if isinstance(value, list) else []
+
+
+def depth(value: Any) -> int:
+    """How many lists are around its innermost values; a message holds ``DEEPEST``."""
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
 class Message(Struct, frozen=True, tag=True):

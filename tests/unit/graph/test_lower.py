@@ -307,6 +307,22 @@ def test_streams_and_outputs_are_told_apart_and_a_reader_does_not_trail() -> Non
     assert trailing(the_loop(plans["read"]).body) == ["show"]
 
 
+def test_the_next_turn_waits_for_what_is_collected() -> None:
+    body = the_loop(
+        plan_of(
+            Loop(
+                Node(lm, "next", takes="x", gives="x"),
+                Node(tool, "look", takes="x", gives="y"),
+                Node(tool, "tell", takes="y", gives="z", to=words),
+                carry="x",
+                times=2,
+                collect={"all": "y"},
+            )
+        )
+    ).body
+    assert trailing(body) == ["tell"]
+
+
 def the_fan(plan: Plan) -> FanOp:
     (fan,) = plan.fans
     return fan

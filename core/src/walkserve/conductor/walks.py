@@ -127,8 +127,8 @@ def _value(graph: str, name: str, value: Any) -> m.Value:
             return m.Blob(value)
         case list() | tuple():
             items = [_value(graph, name, one) for one in value]
-            if not any(isinstance(one, list | m.Blob) or one is None for one in items):
-                return items  # type: ignore[return-value]
+            if m.depth(items) <= m.DEEPEST:
+                return items
         case int() if not -(2**63) <= value < 2**64:
             raise WalkFailed(f"{graph}: its input {name!r} is beyond 64 bits")
         case None | bool() | int() | float() | str() | m.Blob() | m.Array() | m.TensorRef():

@@ -29,7 +29,7 @@ def lower(model: str, graph: WalkGraph) -> Plan:
     top = _Scope(place, None)
     inputs = tuple((name, top.define(name)) for name in sorted(graph.inputs))
     top.sequence(graph.parts, frozenset())
-    top.close(carried=frozenset(), is_loop=False)
+    top.close(needed=frozenset(), is_loop=False)
     taken = dict(inputs)
     results = tuple((name, slot) for name, slot in top.names.items() if taken.get(name) != slot)
     return Plan(graph.name, top.block, inputs, results, tuple(_ops(top.block)), tuple(_fans(top.block)))
@@ -149,7 +149,7 @@ class _Scope:
         inner.sequence(loop.parts, frozenset())
         carry_next = [(inner.names[name], slot) for name, (_, slot) in zip(loop.carry, carry_in, strict=True)]
         collected = [(inner.names[source], name) for name, source in loop.collect.items()]
-        inner.close(carried=frozenset(slot for slot, _ in carry_next), is_loop=True)
+        inner.close(needed=frozenset(slot for slot, _ in (*carry_next, *collected)), is_loop=True)
 
         needed = [slot for slot, _ in (*inner.imports, *carry_in, *each)]
         index = self._child(needed + ([times_slot] if times_slot is not None else []), before)
@@ -185,7 +185,7 @@ class _Scope:
         inner.sequence(fan.parts, frozenset())
         taken = {slot for _, slot in (*inner.imports, *over)}
         given = [(slot, name) for name, slot in inner.names.items() if slot not in taken]
-        inner.close(carried=frozenset(), is_loop=False)
+        inner.close(needed=frozenset(), is_loop=False)
 
         index = self._child([slot for slot, _ in (*inner.imports, *over)], before)
         gives = [(slot, self.define(name)) for slot, name in given]
@@ -214,12 +214,16 @@ class _Scope:
 
     # --- order ------------------------------------------------------------------------------------
 
-    def close(self, *, carried: frozenset[int], is_loop: bool) -> None:
-        """Find who trails, and turn order into counters."""
+    def close(self, *, needed: frozenset[int], is_loop: bool) -> None:
+        """Find who trails, and turn order into counters.
+
+        Args:
+            needed: Slots that a turn has to have filled when it is over: what is carried, and collected.
+        """
         children = self.block.children
         if is_loop:
             critical = self._ancestors(
-                {self.giver[slot] for slot in carried}
+                {self.giver[slot] for slot in needed}
                 | {
                     child.index
                     for child in children

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
@@ -48,7 +48,10 @@ class TensorNote(Struct, frozen=True, tag_field="is", tag="tensor", omit_default
 
 
 Single = None | bool | int | float | str | NumberNote | BytesNote | TensorNote
-Note = Single | list[Single]
+if TYPE_CHECKING:
+    Note: TypeAlias = "Single | list[Note]"
+else:
+    Note = Single | list[Single | list[Single | list[Single]]]
 """A ``Value`` as a journal has it."""
 
 
@@ -105,7 +108,7 @@ class Describer:
             case list():
                 if set(map(type, value)) <= _AS_THEY_ARE:
                     return list(value)  # type: ignore[arg-type]  # a copy: whoever has the list may change it
-                return [self.note(one) for one in value]  # type: ignore[misc]  # a list holds no list
+                return [self.note(one) for one in value]
             case Blob(data):
                 return BytesNote(len(data), self.hash(data))
             case Array(dtype, shape, data):
@@ -145,7 +148,7 @@ def value_of(note: Note) -> Value:
         case TensorNote():
             return TensorRef(note.owner, note.key, "", 0, note.size_bytes, note.dtype, note.shape)
         case list():
-            return [value_of(one) for one in note]  # type: ignore[misc]
+            return [value_of(one) for one in note]
         case _:
             return note
 

@@ -47,10 +47,9 @@ class Lending:
         if isinstance(value, bytes):
             return m.Blob(value)
         if isinstance(value, list):
-            for one in value:  # first: nothing has been lent yet
-                if one is None or isinstance(one, list | bytes | m.Blob):
-                    raise TypeError(f"a list of values may not hold a {type(one).__name__}")
-            return [self.send(one) for one in value]  # type: ignore[misc]
+            if m.depth(value) > m.DEEPEST:  # first: nothing has been lent yet
+                raise TypeError(f"lists of values may be {m.DEEPEST} deep, not {m.depth(value)}")
+            return [self.send(one) for one in value]
         return self.carrier.put(value)
 
     def lend(self, live: Live, value: Any) -> m.Value:
