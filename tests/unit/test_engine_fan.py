@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.families import trial
+
 from walkserve import Engine
 from walkserve.api import OutputEvent
 from walkserve_sdk import WalkserveError

@@ -1105,7 +1105,7 @@ def imagining(
             weigh,
             times="rounds",
             collect={"verdicts": "verdict"},
-        )
+        ),
     )
 
 
@@ -1187,9 +1187,7 @@ class Judge:
     words=st.lists(st.text("12379", max_size=4), max_size=6),
     rounds=st.integers(1, 3),
 )
-def test_futures_are_imagined_alike(
-    seed: int, drawn: frozenset[str], words: list[str], rounds: int
-) -> None:
+def test_futures_are_imagined_alike(seed: int, drawn: frozenset[str], words: list[str], rounds: int) -> None:
     parts = (Futures.world, Futures.note, Futures.judge, Futures.latents, Futures.notes, Futures.verdicts)
     kind = type("Drawn", (Futures,), {"words": words, "imagine": imagining(drawn, *parts)})
     toy, real = kind(), kind()

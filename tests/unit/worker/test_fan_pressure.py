@@ -139,9 +139,7 @@ class Rig:
         self.failed: dict[int, str] = {}
         self.raises: Callable[[Any], bool] = lambda row: False
         self.most_pages = self.most_rows = 0
-        self.conductor.hear(
-            m.WorkerReady(RANK, ADDRESS, 1, {}, {"mind": m.PoolInfo(pages, PAGE, 1000)})
-        )
+        self.conductor.hear(m.WorkerReady(RANK, ADDRESS, 1, {}, {"mind": m.PoolInfo(pages, PAGE, 1000)}))
         self._collect()
 
     def submit(self, tag: int, **options: int) -> None:
@@ -277,14 +275,14 @@ def alone(list_cache: Any) -> dict[int, Any]:
 def test_every_row_goes_on_from_the_context_and_says_whose_word_it_is(alone: dict[int, Any]) -> None:
     seed, context, turns = 0, 6, 4
     for row in range(5):
-        held = list(range(context)) + [seed + 7 * row]
+        held = [*range(context), seed + 7 * row]
         said = []
         for _ in range(turns):
             said.append(sum((at + 1) * token for at, token in enumerate(held)) % 997)
             held.append(said[-1])
         assert alone[0]["said", row] == said
     assert ("said", None) not in alone[0]
-    assert list(alone[0]) .count(("said", 5)) == 0 and len(alone[0]["asides", None]) == 1
+    assert list(alone[0]).count(("said", 5)) == 0 and len(alone[0]["asides", None]) == 1
 
 
 def test_a_row_that_ends_sooner_ends_alone(alone: dict[int, Any]) -> None:

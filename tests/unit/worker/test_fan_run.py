@@ -125,7 +125,11 @@ def begin(
 
 
 def walk(
-    *parts: Any, order: Callable[[int], int] = lambda n: 0, most: int = 2, answers: dict[str, Answer], **inputs: Any
+    *parts: Any,
+    order: Callable[[int], int] = lambda n: 0,
+    most: int = 2,
+    answers: dict[str, Answer],
+    **inputs: Any,
 ) -> tuple[WalkRun, Host]:
     run, host = begin(*parts, answers=answers, order=order, most=most, **inputs)
     for _ in range(1000):
@@ -151,7 +155,9 @@ def test_a_row_starts_when_one_before_it_has_ended() -> None:
 
 
 @given(picks=st.lists(st.integers(0, 99)), most=st.integers(1, 4))
-def test_what_rows_give_is_in_the_order_of_their_slices_whoever_ends_first(picks: list[int], most: int) -> None:
+def test_what_rows_give_is_in_the_order_of_their_slices_whoever_ends_first(
+    picks: list[int], most: int
+) -> None:
     drawn = iter(picks)
     run, host = walk(
         Fan(

@@ -1,7 +1,7 @@
 """Flat plans: what a WalkGraph becomes, with slots and counters in place of names.
 
-A *block* is the body of one loop, or of one Fan, or the whole graph. Each turn of it is a frame: a list of slots and a
-list of counters. Every definition of a name has a slot of its own, so that a trailing node of turn k
+A *block* is the body of one loop or Fan, or the whole graph. Each turn of it is a frame: a list of slots
+and a list of counters. Every definition of a name has a slot of its own, so that a trailing node of turn k
 never sees what turn k + 1 writes::
 
     Loop(Node(llama, "next", takes="ids", gives="ids"), carry="ids")

@@ -153,6 +153,7 @@ _PIECE = {
     "output": _text("Its name."),
     "kind": _text("Of the output.", enum=list(KINDS)),
     "index": _whole("Which piece of this output, from 0."),
+    "row": _whole("Of a model that does the same for several candidates: whose piece it is, from 0."),
 }
 EVENTS = Schema(
     one_of=[

@@ -14,10 +14,10 @@ from walkserve.config import ModelConfig, rank_number
 from walkserve.engine.held import Held, hold
 from walkserve.engine.local import LocalEngine
 from walkserve.engine.rows import Engine
+from walkserve.engine.stacking import stack_rows
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
 from walkserve.plugins import load_model
-from walkserve.engine.stacking import stack_rows
 from walkserve.transport.base import Mailbox, TensorCarrier
 from walkserve.worker.calibration import LEAST, Calibration, Pages
 from walkserve.worker.loop import WorkerLoop

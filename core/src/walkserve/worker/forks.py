@@ -25,9 +25,7 @@ class Forks:
         branch: The request's own branch, by its name; it is made where there is none.
     """
 
-    def __init__(
-        self, caches: Mapping[str, Cache], room: Room, branch: Callable[[Live, At], Branch]
-    ) -> None:
+    def __init__(self, caches: Mapping[str, Cache], room: Room, branch: Callable[[Live, At], Branch]) -> None:
         self._caches = caches
         self._room = room
         self._branch = branch

@@ -110,7 +110,7 @@ class Room:
         return sum(_wants(call, piece) for call, piece in _rows(work)) <= pool.free
 
     def has_now(self, live: Live, pages: Mapping[str, int]) -> bool:
-        """Whether a row that has not begun may take so many pages of each pool, while nobody waits for any."""
+        """Whether a row that has not begun may take so many pages of each pool: nobody waits for any."""
         if self._waiting or live.opened.number in self._leaving:
             return False
         return all(wanted <= self.caches[component].pool.free for component, wanted in pages.items())
@@ -184,7 +184,10 @@ class Room:
         wants = _wants(call, piece)
         need = back + wants
         if wants and need > pool.free and wants + _bound(call) > pool.pages:
-            wants, need = 0, back  # more than its family's budget said, and than there is: the engine fails it
+            wants, need = (
+                0,
+                back,
+            )  # more than its family's budget said, and than there is: the engine fails it
         if need == 0:
             return True
         if first < number:

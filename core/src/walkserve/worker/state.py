@@ -285,7 +285,11 @@ class WorkerState:
         """One message for all rows of a batch: a message for each costs both ends more than its item."""
         said = self.outbox[client]
         last = said[-1] if said else None
-        if isinstance(last, m.Emitted) and last.output == output and bool(last.indexes) == (index is not None):
+        if (
+            isinstance(last, m.Emitted)
+            and last.output == output
+            and bool(last.indexes) == (index is not None)
+        ):
             last.tags.append(tag)
             last.items.append(item)
             if index is not None:
