@@ -7,7 +7,8 @@ carry the incarnation of the process they name, so what was meant for a dead wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
@@ -285,7 +286,7 @@ class Emitted(Message, frozen=True):
         Raises:
             ValueError: The columns are not of one length.
         """
-        indexes: Sequence[int | None] = self.indexes or [None] * len(self.tags)
+        indexes: Iterable[int | None] = self.indexes or repeat(None, len(self.tags))
         return zip(self.tags, self.items, indexes, strict=True)
 
     def alone(self) -> list[Emitted]:

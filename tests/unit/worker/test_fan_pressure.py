@@ -56,6 +56,7 @@ class Oracle(Model):
         turns: int = 4
         rounds: int = 1
         ends: int = -1  # which row's second turn ends it
+        says: int = -1  # turns that its budget says, where that is not the truth
 
     mind = Component("some.where:Mind", kv=PagedKV(branches=("aside",)))
     judge = Component("some.where:Judge")
@@ -85,7 +86,7 @@ class Oracle(Model):
 
     def budget(self, request: Request, prepared: Outcome) -> Budget:
         asked = request.options
-        return {self.mind: (asked.context * asked.rounds, asked.turns)}
+        return {self.mind: (asked.context * asked.rounds, asked.turns if asked.says < 0 else asked.says)}
 
     @track
     def asking(self, request: Request, prepared: Outcome) -> Track:
@@ -336,6 +337,19 @@ def test_one_row_that_raises_fails_its_request_and_gives_back_all_of_it(
     rig.run()
     assert list(rig.failed) == [0] and "mind.next failed (RuntimeError)" in rig.failed[0]
     assert rig.gave[1] == alone[1]
+    rig.check_nothing_is_left()
+
+
+def test_a_row_that_needs_more_than_its_budget_said_fails_instead_of_waiting_for_ever(
+    alone: dict[int, Any], list_cache: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(list_cache, pages=24, overcommit=1.0, seed=1)
+    rig.submit(0, **OPTIONS[0])
+    rig.submit(7, context=3, rows=9, turns=30, says=2)
+    rig.run()
+    assert list(rig.failed) == [7] and "mind.next failed (ComponentError)" in rig.failed[7]
+    assert "of a Fan comes to 6 tokens, but the family's budget() says that a branch of mind" in caplog.text
+    assert rig.gave[0] == alone[0]
     rig.check_nothing_is_left()
 
 

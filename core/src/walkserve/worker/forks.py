@@ -8,11 +8,15 @@ its request's reservation has room for it, and like any other call it waits for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from walkserve.worker.fan_run import At, FanRow, FanRun
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.room import Cache, Room
+
+if TYPE_CHECKING:
+    from walkserve.worker.walk_run import Call
 
 Copies = dict[str, list[tuple[int, int]]]
 """Component -> pages to copy, from and to."""
@@ -30,6 +34,8 @@ class Forks:
         self._room = room
         self._branch = branch
         self._waiting: list[FanRun] = []
+        self.fans_open = 0
+        """Fans whose rows may be in a batch."""
 
     @property
     def waiting(self) -> bool:
@@ -43,6 +49,7 @@ class Forks:
 
     def begin(self, fan: FanRun) -> None:
         """Hold on to the branches as they are: all rows go on from there, the last as the first."""
+        self.fans_open += 1
         live = fan.run.live
         live.fans += 1
         fan.number = live.fans
@@ -58,7 +65,7 @@ class Forks:
         room = self._room_of(fan)
         wants = None if room is None else self._pages_of(fan, room)
         while fan.next < fan.total:
-            has_room = wants is not None and self._room.has_now(live, wants)
+            has_room = wants is not None and (not wants or self._room.has_now(live, wants))
             if fan.open and not has_room:
                 break
             started.append(fan.start_row(self._forks_of(fan, room if has_room else None, copies)))
@@ -100,6 +107,12 @@ class Forks:
                 copies[at[0]] += fork.table.hold(room[at])
         return forks
 
+    def fly(self, calls: Iterable[Call]) -> None:
+        """A batch is about to run: rows with a call in it keep their forks until it has landed."""
+        for call in calls:
+            if call.frame.row is not None:
+                call.frame.row.in_flight += 1
+
     def end(self, row: FanRow) -> None:
         """It counts no more; its forks go as soon as nothing of it is in flight."""
         if row.in_flight == 0:
@@ -112,6 +125,7 @@ class Forks:
 
     def over(self, fan: FanRun) -> None:
         """The Fan counts no more."""
+        self.fans_open -= 1
         if fan in self._waiting:
             self._waiting.remove(fan)
         self._drop(fan, {at: _name(fan, at) for at in fan.base})

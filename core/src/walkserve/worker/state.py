@@ -285,11 +285,8 @@ class WorkerState:
         """One message for all rows of a batch: a message for each costs both ends more than its item."""
         said = self.outbox[client]
         last = said[-1] if said else None
-        if (
-            isinstance(last, m.Emitted)
-            and last.output == output
-            and bool(last.indexes) == (index is not None)
-        ):
+        of_rows = index is not None
+        if isinstance(last, m.Emitted) and last.output == output and (not last.indexes) is not of_rows:
             last.tags.append(tag)
             last.items.append(item)
             if index is not None:
@@ -355,7 +352,7 @@ class WorkerState:
         if op.has_streams and self.streams.holds_up(call):
             return
         if op.component in self.caches:
-            call.tokens = _tokens(call, self.token_counts)
+            call.tokens = _tokens(call, self.token_counts.get(op.key) if self.token_counts else None)
         row = call.frame.row
         if row is None:
             branch = call.branch = live.branches.get(op.at) or self._branch(live, op.at)
@@ -413,8 +410,8 @@ class WorkerState:
         if work is not None:
             for call in work.calls:
                 call.run.live.in_flight += 1
-                if call.frame.row is not None:
-                    call.frame.row.in_flight += 1
+            if self.forks.fans_open:
+                self.forks.fly(work.calls)
         if self._watched.rounds:
             self._watched.answer()
         return work
@@ -424,13 +421,13 @@ class WorkerState:
         op, run, values = call.op, call.run, call.values
         if op.reads:
             values = values | dict(zip(op.reads, call.helpings, strict=True))
-        live, done = run.live, call.done
+        live, done, frame = run.live, call.done, call.frame
         row = Row(  # by place: names would take a third longer, for every row
             values,
             call.branch,
             live.options,
-            (live.opened.seed, 0 if call.frame.row is None else call.frame.row.index, run.track, run.walk),
-            call.frame.turn,
+            (live.opened.seed, 0 if frame.row is None else frame.row.index, run.track, run.walk),
+            frame.turn,
             piece,
             done,
             done + piece >= call.tokens,
@@ -609,10 +606,9 @@ def _emitted(run: WalkRun) -> dict[str, int]:
     return {name: run.live.emitted[name] for name in run.emitted if name in run.live.emitted}
 
 
-def _tokens(call: Call, counts: Mapping[Key, Callable[..., int]]) -> int:
-    """How many tokens a cached component is given: the longest of what it takes, which is token-first, unless
-    its method says it (``token_count``)."""
-    count = counts.get(call.op.key)
+def _tokens(call: Call, count: Callable[..., int] | None) -> int:
+    """How many tokens a cached component is given: what its method says (``token_count``), or the longest of
+    what it takes, which is token-first."""
     if count is not None:
         tokens = count(**call.values)
     else:

@@ -223,11 +223,13 @@ class WalkRun:
             if value is not None:
                 self.wrote[stream] = self.wrote.get(stream, 0) + 1
                 self.host.push(self, stream, value)
+        row = frame.row
+        index = None if row is None else row.index
         for name, output in op.outputs:
             value = gives.get(name)
             if value is not None:
                 self.emitted[output] = self.emitted.get(output, 0) + 1
-                self.host.emit(self, output, value, None if frame.row is None else frame.row.index)
+                self.host.emit(self, output, value, index)
 
     def _finish_in_loop(self, call: Call, loop: LoopRun, stop: Stop | None) -> None:
         frame, op = call.frame, call.op
@@ -263,19 +265,20 @@ class WalkRun:
             self._todo.append((frame, frame.block.children[index]))
 
     def _launch(self, frame: Frame, child: Child) -> None:
-        if isinstance(child, LoopOp):
+        if isinstance(child, Op):  # first: of all children that is what most are
+            if frame.loop is not None and not child.critical:
+                queue = frame.loop.queues.setdefault(child.index, deque())
+                queue.append(frame)
+                if len(queue) == 1:  # else an earlier turn of this node is still to run
+                    self._trail(frame.loop, child)
+            elif child.when is None or frame.slots[child.when]:
+                self.host.offer(Call(self, child, frame))
+            else:
+                self._done(frame, child)
+        elif isinstance(child, LoopOp):
             self._begin_loop(child, frame)
-        elif isinstance(child, FanOp):
-            self._begin_fan(child, frame)
-        elif frame.loop is not None and not child.critical:
-            queue = frame.loop.queues.setdefault(child.index, deque())
-            queue.append(frame)
-            if len(queue) == 1:  # else an earlier turn of this node is still to run
-                self._trail(frame.loop, child)
-        elif child.when is None or frame.slots[child.when]:
-            self.host.offer(Call(self, child, frame))
         else:
-            self._done(frame, child)
+            self._begin_fan(child, frame)
 
     def _trail(self, loop: LoopRun, op: Op) -> None:
         """Offer a trailing node's next turn, if one has come as far."""
