@@ -56,6 +56,7 @@ class Oracle(Model):
         turns: int = 4
         rounds: int = 1
         ends: int = -1  # which row's second turn ends it
+        halts: int = -1  # after which round the judge has heard enough, when the next is on its way
         says: int = -1  # turns that its budget says, where that is not the truth
 
     mind = Component("some.where:Mind", kv=PagedKV(branches=("aside",)))
@@ -167,6 +168,9 @@ class Rig:
             if self.random.random() < 0.1:
                 self.worker.check()
             self.most_pages = max(self.most_pages, self.cache.pool.held)
+            for live in self.worker._lives.values():  # forks do not wait for their request's end
+                if not live.runs and not live.in_flight:
+                    assert not any(branch.is_of_row for branch in live.branches.values())
             rows = [branch for live in self.worker._lives.values() for branch in live.branches.values()]
             self.most_rows = max(self.most_rows, sum(branch.is_of_row for branch in rows))
         return bool(steps)
@@ -215,7 +219,8 @@ class Rig:
     def _compute(self, call: Any, piece: int) -> RowResult:
         row = self.worker.row(call, piece)
         if call.op.component == "judge":
-            return RowResult({"verdict": repr(row.values)})
+            halts = row.turn == row.options.halts
+            return RowResult({"verdict": repr(row.values)}, stop=Stop("enough", keep=True) if halts else None)
         (value,) = row.values.values()
         new = value[row.done : row.done + piece] if isinstance(value, list) else [value]
         table = row.branch.table
@@ -337,6 +342,21 @@ def test_one_row_that_raises_fails_its_request_and_gives_back_all_of_it(
     rig.run()
     assert list(rig.failed) == [0] and "mind.next failed (RuntimeError)" in rig.failed[0]
     assert rig.gave[1] == alone[1]
+    rig.check_nothing_is_left()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), pages=st.integers(9, 20))
+def test_rows_of_a_round_that_was_not_wanted_are_dropped_wherever_they_are(
+    seed: int, pages: int, alone: dict[int, Any], list_cache: Any
+) -> None:
+    """Some wait, some are in a batch: what they hold comes back when that has landed, and nobody hears."""
+    rig = Rig(list_cache, pages=pages, overcommit=2.0, seed=seed)
+    rig.submit(0, **OPTIONS[0])
+    rig.submit(7, context=2, rows=6, turns=4, rounds=4, halts=1)
+    rig.run()
+    assert rig.failed == {} and len(rig.gave[7]["verdicts", None]) == 2
+    assert rig.gave[0] == alone[0]
     rig.check_nothing_is_left()
 
 
