@@ -178,7 +178,7 @@ EVENTS = Schema(
                 ),
             }
         ),
-        _object({**_PIECE, "text": _text("A piece of text.")}),
+        _object({**_PIECE, "text": _text("A piece of text.")}, optional=("row",)),
         _object(
             {
                 **_PIECE,
@@ -188,7 +188,7 @@ EVENTS = Schema(
                 "shape": _list(_whole("Along one axis."), "Audio is (samples,) or (samples, channels)."),
                 "data": _text("The numbers, little-endian, in base64.", content_encoding="base64"),
             },
-            optional=("rate", "fps"),
+            optional=("row", "rate", "fps"),
         ),
         _object(
             {
