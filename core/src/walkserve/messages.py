@@ -7,7 +7,9 @@ carry the incarnation of the process they name, so what was meant for a dead wor
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
 
@@ -43,17 +45,26 @@ class Blob(Struct, frozen=True, tag="bytes"):
     data: bytes
 
 
-Items = list[bool | int | float | str | Blob | Array | TensorRef]
-"""Several values in an order; a list holds no list."""
+Plain = bool | int | float | str | Array | TensorRef | None
+if TYPE_CHECKING:
+    Field: TypeAlias = "Value"
+else:
+    Field = Plain | list[Plain]
 
 
 class Named(Struct, frozen=True, tag="named"):
-    """A record: values by name, which holds no bytes and no other record."""
+    """A record: values by name. It holds flat lists, and neither bytes nor records."""
 
-    fields: dict[str, bool | int | float | str | Items | Array | TensorRef | None]
+    fields: dict[str, Field]
 
 
-Value = None | bool | int | float | str | Items | Blob | Array | TensorRef | Named
+Single = Plain | Blob | Named
+DEEPEST = 3
+"""Lists in lists: a loop around a Fan may collect what its rows gave, each of which has collected some."""
+if TYPE_CHECKING:
+    Value: TypeAlias = "Single | list[Value]"
+else:  # as deep as that, for what reads messages knows no alias that is in itself
+    Value = Single | list[Single | list[Single | list[Single]]]
 """Numbers and text are readable by everyone; arrays and references only pass through the conductor."""
 
 
@@ -86,11 +97,42 @@ def references(value: Value) -> list[TensorRef]:
         case TensorRef():
             return [value]
         case list():
-            return [one for one in value if isinstance(one, TensorRef)]
+            return [lent for one in value for lent in references(one)]
         case Named(fields=fields):
             return [lent for one in fields.values() for lent in references(one)]
         case _:
             return []
+
+
+def depth(value: Any) -> int:
+    """How many lists are around its innermost values; a message holds ``DEEPEST``."""
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+
+_FLAT = frozenset((bool, int, float, str, type(None), Array, TensorRef))
+
+
+def unfit(value: Any) -> str:
+    """Why no message can hold a list or a record, or ``""``; asked before anything of it is lent."""
+    match value:
+        case list() if not _FLAT.issuperset(map(type, value)):
+            if depth(value) > DEEPEST:
+                return f"lists of values may be {DEEPEST} deep, not {depth(value)}"
+            return next(filter(None, map(unfit, value)), "")
+        case dict():
+            return next((why for name, one in value.items() if (why := _unfit_in_record(name, one))), "")
+    return ""
+
+
+def _unfit_in_record(name: Any, value: Any) -> str:
+    if not isinstance(name, str):
+        return f"a record has names, and {name!r} is a {type(name).__name__}"
+    if isinstance(value, bytes | dict | Blob | Named):
+        return f"{name}: a record may not hold a {type(value).__name__}"
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, list | bytes | dict | Blob | Named):
+            return f"{name}: a list in a record may not hold a {type(one).__name__}"
+    return ""
 
 
 class Message(Struct, frozen=True, tag=True):
@@ -279,12 +321,30 @@ class ServerState(Message, frozen=True):
 class Emitted(Message, frozen=True):
     """What the rows of a batch gave to an output, as two columns: whose it is, and the item.
 
-    Items of one tag are in order, and it may be there several times.
+    Items of one tag are in order, and it may be there several times. ``indexes`` is a third column where
+    they come from rows of Fans: which row of its Fan each is from, and those of one row are in order.
     """
 
     output: str
     tags: list[int]
     items: list[Value]
+    indexes: list[int] = []
+
+    def rows(self) -> Iterator[tuple[int, Value, int | None]]:
+        """(tag, item, index), one by one.
+
+        Raises:
+            ValueError: The columns are not of one length.
+        """
+        indexes: Iterable[int | None] = self.indexes or repeat(None, len(self.tags))
+        return zip(self.tags, self.items, indexes, strict=True)
+
+    def alone(self) -> list[Emitted]:
+        """Each item in a message of its own."""
+        return [
+            Emitted(self.output, [tag], [item], [] if index is None else [index])
+            for tag, item, index in self.rows()
+        ]
 
 
 class Tallied(Struct, frozen=True):
@@ -393,11 +453,14 @@ class SetOptions(Message, frozen=True):
 
 
 class StartWalk(Message, frozen=True):
+    """``most``: tokens that a branch of each cached component may come to, only of a graph with a Fan."""
+
     number: int
     track: str
     walk: int
     graph: str
     inputs: dict[str, Value]
+    most: dict[str, int] = {}
 
 
 class ForkBranch(Message, frozen=True):

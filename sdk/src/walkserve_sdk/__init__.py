@@ -21,7 +21,7 @@ from walkserve_sdk.graph import Fan, Loop, Node, Parallel, Sequential, Walk, Wal
 from walkserve_sdk.models import API_LEVEL, Budget, Model, ModelSpec
 from walkserve_sdk.ports import Audio, Image, Output, Record, Tensor, Text, Video
 from walkserve_sdk.requests import Options, Part, Request, SamplingParams
-from walkserve_sdk.runtime import Batch, CacheView, Gives, KVShape, Stop, causal
+from walkserve_sdk.runtime import Batch, CacheView, Gives, KVShape, Stop, causal, token_count
 from walkserve_sdk.streams import ChunkPolicy, Each, Fixed, Helping, LeftContext, SlidingWindow, Stream
 from walkserve_sdk.surfaces import SpeechAsk
 from walkserve_sdk.tracks import Fork, Outcome, Step, Track, track
@@ -84,5 +84,6 @@ __all__ = [
     "WalkGraph",
     "WalkserveError",
     "causal",
+    "token_count",
     "track",
 ]

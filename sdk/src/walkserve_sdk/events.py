@@ -72,6 +72,7 @@ class Piece(Event, frozen=True, tag="output"):
 
     Args:
         index: Which piece of this output, from 0.
+        row: Of a model that does the same for several candidates: whose piece it is, from 0.
         rate: Of audio, samples per second.
         fps: Of video, frames per second.
         dtype: Of an array, as numpy spells it.
@@ -84,6 +85,7 @@ class Piece(Event, frozen=True, tag="output"):
     output: str
     kind: str
     index: int
+    row: int | None = None
     text: str | None = None
     rate: int | None = None
     fps: float | None = None

@@ -18,11 +18,12 @@ def read_piece(piece: Piece) -> OutputEvent:
         fields = Fields()
         for name, value in piece.record.items():
             fields[name], numbers = _field(value, numbers)
-        return OutputEvent(piece.output, fields)
+        return OutputEvent(piece.output, fields, piece.row)
     if piece.data is None or piece.dtype is None or piece.shape is None:
-        return OutputEvent(piece.output, piece.text or "")
+        return OutputEvent(piece.output, piece.text or "", piece.row)
     array = _array(piece.data, piece.dtype, piece.shape)
-    return OutputEvent(piece.output, Sound(array, piece.rate or 0) if piece.kind == "audio" else array)
+    data = Sound(array, piece.rate or 0) if piece.kind == "audio" else array
+    return OutputEvent(piece.output, data, piece.row)
 
 
 def _field(value: Any, numbers: memoryview) -> tuple[Any, memoryview]:

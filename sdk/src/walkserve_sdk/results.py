@@ -40,10 +40,14 @@ class Fields(dict[str, Any]):
 
 @dataclass(frozen=True)
 class OutputEvent:
-    """A piece of one output: ``data`` is a ``Sound``, text, an array or ``Fields``, by the output's kind."""
+    """A piece of one output: ``data`` is a ``Sound``, text, an array or ``Fields``, by the output's kind.
+
+    ``index`` is the row of a Fan that gave it: the candidate whose piece it is. None of any other piece.
+    """
 
     output: str
     data: Any
+    index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,13 @@ class Result:
 
 
 def join_pieces(
-    kind: str, pieces: Sequence[Any], *, many: bool = False, rate: int = 0, channels: int = 1
+    kind: str,
+    pieces: Sequence[Any],
+    *,
+    indexes: Sequence[int | None] = (),
+    many: bool = False,
+    rate: int = 0,
+    channels: int = 1,
 ) -> Any:
     """All that one output gave, as a ``Result`` has it.
 
@@ -81,12 +91,26 @@ def join_pieces(
     ``many`` has a list, however many came; any other has the only piece, and None where none came. Where one
     that was not to give several did (a text that was split gives one for each sentence), it is a list.
 
+    Of an output that rows of a Fan give, there is the same of each row, in order; but images, videos and
+    tensors, however many came of a row, are one array where their shapes agree: (rows, pieces of a row, ...).
+
     Args:
         kind: Of the output: ``"audio"``, ``"text"``, ...
+        indexes: Of the pieces, where they come from rows of a Fan.
         many: As the output was declared.
         rate: Of audio, also where not a single piece has come.
         channels: Of audio.
     """
+    rows = [index for index in indexes if index is not None]
+    if rows and len(rows) == len(pieces):
+        by_row: list[list[Any]] = [[] for _ in range(max(rows) + 1)]
+        for index, piece in zip(rows, pieces, strict=True):
+            by_row[index].append(piece)
+        is_array = kind in ("image", "video", "tensor")
+        joined = [
+            join_pieces(kind, row, many=many or is_array, rate=rate, channels=channels) for row in by_row
+        ]
+        return _stacked([_stacked(row) for row in joined]) if is_array else joined
     match kind:
         case "audio":
             silence = np.zeros(0 if channels == 1 else (0, channels), np.float32)
@@ -97,6 +121,12 @@ def join_pieces(
             return list(pieces)
         case _:
             return pieces[0] if pieces else None
+
+
+def _stacked(arrays: list[Any]) -> Any:
+    """One array, if they are arrays of one kind."""
+    kinds = {(one.shape, one.dtype.str) if isinstance(one, np.ndarray) else None for one in arrays}
+    return np.stack(arrays) if len(kinds) == 1 and None not in kinds else arrays
 
 
 def flat(outputs: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

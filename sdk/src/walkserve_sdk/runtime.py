@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from walkserve_sdk.checkpoints import Checkpoint
+from walkserve_sdk.errors import DeclarationError
 
 if TYPE_CHECKING:
     import torch
@@ -180,7 +181,12 @@ def causal(method: Method) -> Method:
     """Declare that a method's rows may be split along tokens: no token sees a later one.
 
     The scheduler may then give a long row in pieces and mix it with short ones.
+
+    Raises:
+        DeclarationError: It has a ``token_count``: what it takes cannot be cut where tokens end.
     """
+    if token_count_of(method) is not None:
+        raise _splits_what_it_counts(method)
     method.__walkserve_causal__ = True  # type: ignore[attr-defined]
     return method
 
@@ -188,3 +194,40 @@ def causal(method: Method) -> Method:
 def is_causal(method: Callable[..., Any]) -> bool:
     """Whether ``causal`` was said of it."""
     return bool(getattr(method, "__walkserve_causal__", False))
+
+
+def token_count(count: Callable[..., int]) -> Callable[[Method], Method]:
+    """Declare how many tokens one call of a method brings into its component's cache.
+
+    Without it they are as many as the longest list or tensor that it takes is long::
+
+        @token_count(lambda self, latent, **_: len(latent) + 2)  # the action and the pose are tokens too
+        def step(self, batch): ...
+
+    Args:
+        count: Asked with the component and, by name, all that the node takes.
+
+    Raises:
+        DeclarationError: The method is ``causal``: what it takes would be cut where tokens end.
+    """
+
+    def declare(method: Method) -> Method:
+        if is_causal(method):
+            raise _splits_what_it_counts(method)
+        method.__walkserve_token_count__ = count  # type: ignore[attr-defined]
+        return method
+
+    return declare
+
+
+def token_count_of(method: Callable[..., Any]) -> Callable[..., int] | None:
+    """What ``token_count`` said of it."""
+    count: Callable[..., int] | None = getattr(method, "__walkserve_token_count__", None)
+    return count
+
+
+def _splits_what_it_counts(method: Callable[..., Any]) -> DeclarationError:
+    return DeclarationError(
+        f"{method.__qualname__} is both causal and has a token_count: rows of a causal method are split "
+        "where tokens end, so each item it takes has to be one token; leave out one of the two"
+    )

@@ -13,6 +13,7 @@ from walkserve.cache.pages import (
     come_back,
     committed_pages,
     go_away,
+    pages_to_come_back,
     stored_pages,
 )
 
@@ -253,6 +254,54 @@ def test_room_that_was_only_reserved_is_given_back_by_who_goes_away():
     assert not table.is_away and pool.free == 8
 
 
+def test_a_fork_wants_the_pages_after_the_full_ones_that_it_shares():
+    pool = PagePool(16, page_size=4)
+    table = filled(pool, 6)
+    for tokens in range(12):
+        fork = table.fork()
+        assert fork.wants(tokens) == table.wants_of_fork(tokens)
+        before = pool.free
+        fork.hold(tokens)
+        assert before - pool.free == table.wants_of_fork(tokens)
+        fork.drop()
+
+
+def test_room_that_a_branch_holds_goes_and_comes_with_it():
+    pool = PagePool(8, page_size=4)
+    table = filled(pool, 5)
+    fork = table.fork()
+    assert fork.hold(7) == [(table.pages[1], fork.pages[1])]
+    assert (len(fork.pages), pool.held) == (3, 4)
+    go_away([table, fork], "host")
+    assert (pool.free, pages_to_come_back([table, fork])) == (8, 4)
+    other = filled(pool, 17)
+    with pytest.raises(OutOfPages, match="4 pages wanted, 3 free"):
+        come_back([table, fork])
+    assert fork.is_away and fork.room_away == 1
+    other.drop()
+    come_back([table, fork])
+    assert (len(fork.pages), fork.wants(7), pool.held) == (3, 0, 4)
+    pool.check([table, fork])
+    fork.drop()
+    table.drop()
+    assert pool.held == 0
+
+
+def test_a_branch_of_nothing_but_room_is_away_as_well():
+    pool = PagePool(8, page_size=4)
+    table = PageTable(pool)
+    table.hold(9)
+    go_away([table], "host")
+    assert table.is_away and pool.free == 8 and table.wants(9) == 0 and table.wants(13) == 1
+    with pytest.raises(PoolCorrupt, match="in host memory"):
+        table.reserve(1)
+    assert come_back([table]) == []
+    assert not table.is_away and pool.held == 3
+    table.reserve(9)
+    table.commit(9)
+    pool.check([table])
+
+
 def test_check_finds_stored_pages_that_nobody_counts():
     pool = PagePool(8, page_size=4)
     table = filled(pool, 5)
@@ -315,6 +364,15 @@ class Branches(RuleBasedStateMachine):
     def _set_page(self, page, held):
         self.storage.update((page * self.pool.page_size + offset, one) for offset, one in enumerate(held))
 
+    @rule(table=tables, tokens=st.integers(0, 8))
+    def hold_room(self, table, tokens):
+        wanted, free = table.wants(tokens), self.pool.free
+        if table.is_away or wanted > free:
+            return
+        self._copy(table.hold(tokens))
+        assert (free - self.pool.free, table.wants(tokens)) == (wanted, 0)
+        self.written.pop(table, None)
+
     @rule(table=tables, share=st.floats(0, 1))
     def commit(self, table, share):
         written = self.written.pop(table, [])
@@ -354,14 +412,15 @@ class Branches(RuleBasedStateMachine):
     def come_back(self, data):
         tables = [table for table in self.tokens if table.is_away and data.draw(st.booleans())]
         alone = {page for table in self.tokens.keys() - set(tables) for page in table.stored}
-        wanted, free = len(stored_pages(tables)), self.pool.free
+        wanted, free = pages_to_come_back(tables), self.pool.free
+        stored = len(stored_pages(tables))
         wants = [table.wants(2) for table in tables]
         try:
             moved = come_back(tables)
         except OutOfPages:
             assert wanted > free == self.pool.free
             return
-        assert free - self.pool.free == wanted == len(moved)
+        assert (free - self.pool.free, len(moved)) == (wanted, stored)
         for stored, page in moved:
             self._set_page(page, stored.store[stored.index])
         if not alone & {stored for stored, _ in moved}:  # else they share it no more

@@ -258,7 +258,6 @@ DRAWS = 'Node(pen, "draw", takes="text", gives="out", to=sound)'
             f'Loop(Node(pen, "look", takes=strokes), {DRAWS})',
             "Unrun.strokes: streams written by the client are not served by this version",
         ),
-        (f'Fan({DRAWS}, over={{"text": "texts"}})', "Unrun.draw: Fan is not run by this version"),
         (
             f'Node(ink, "mix"), {DRAWS}',
             "Unrun.draw: it calls 'ink' on the CPU and 'pen' on a device; this version runs all components "

@@ -142,12 +142,9 @@ def test_a_family_that_this_version_does_not_run_is_a_warning(shelf, good):
     shelf.add(
         "hum",
         good("Hum")
-        .replace("Node(voice", "Fan(Node(voice")
-        .replace("to=sound)", "to=sound), over={{'text': 'texts'}})")
-        .replace("{{", "{")
-        .replace("}}", "}")
-        .replace("import Audio", "import Fan, Audio")
-        .replace("self.speak(text=", "self.speak(texts="),
+        .replace("    sound = ", "    heard = Stream(by='client')\n    sound = ")
+        .replace("WalkGraph(Node", "WalkGraph(Loop(Node(voice, 'hear', takes=heard), times=1), Node")
+        .replace("import Audio", "import Loop, Stream, Audio"),
     )
     found = plugin(shelf, "hum")
     assert found["state"] == "warning", found

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from walkserve.conductor.admission import fit, pages_needed
+from walkserve.conductor.admission import fit, longest_branches, pages_needed
 from walkserve.conductor.served import Served
 from walkserve.messages import PoolInfo
 from walkserve_sdk import (
@@ -127,6 +127,22 @@ def test_pages_are_whole_and_for_every_branch() -> None:
     assert pages_needed(budget, pools()) == {"first": 5, "second": 3}
     assert pages_needed({Both.second: (0, 17)}, pools()) == {"second": 6}
     assert pages_needed({Both.first: (0, 0)}, pools()) == {"first": 0}
+
+
+def test_of_a_branch_that_a_fan_forks_the_start_and_one_row_are_reserved() -> None:
+    """Whatever the start ends in is copied by the row: 10 tokens of its own in 3 pages, 7 more in 3."""
+    budget, fanned = {Both.first: (10, 7), Both.second: (0, 16)}, {"first": 1}
+    assert pages_needed(budget, pools(), fanned) == {"first": 6, "second": 3}
+    assert longest_branches(budget) == {"first": 17, "second": 16}
+
+
+def test_what_a_fan_needs_is_admitted_only_where_it_fits() -> None:
+    model, known = Both(), pools(first=5)
+    request = model.request(options={"max_tokens": 7})
+    assert fit(model, request, Outcome({"length": 10}), known)[0] is request
+    with pytest.raises(ContextLengthExceeded, match="needs 17 tokens of first .* one request may have 16"):
+        fit(model, request, Outcome({"length": 10}), known, {"first": 1})
+    fit(model, request, Outcome({"length": 9}), known, {"first": 1})
 
 
 def test_a_default_length_is_cut_so_that_every_cache_fits() -> None:

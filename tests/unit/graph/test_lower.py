@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from walkserve.graph.lower import lower_model
-from walkserve.graph.plan import Block, LoopOp, Op, Plan
+from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import (
     Component,
     DeclarationError,
@@ -307,9 +307,72 @@ def test_streams_and_outputs_are_told_apart_and_a_reader_does_not_trail() -> Non
     assert trailing(the_loop(plans["read"]).body) == ["show"]
 
 
-def test_a_fan_is_refused_by_name() -> None:
-    with pytest.raises(DeclarationError, match="Toy.go: Fan is not run by this version"):
-        plan_of(Fan(Node(tool, "look", takes="x", gives="y"), over={"x": "xs"}))
+def test_the_next_turn_waits_for_what_is_collected() -> None:
+    body = the_loop(
+        plan_of(
+            Loop(
+                Node(lm, "next", takes="x", gives="x"),
+                Node(tool, "look", takes="x", gives="y"),
+                Node(tool, "tell", takes="y", gives="z", to=words),
+                carry="x",
+                times=2,
+                collect={"all": "y"},
+            )
+        )
+    ).body
+    assert trailing(body) == ["tell"]
+
+
+def the_fan(plan: Plan) -> FanOp:
+    (fan,) = plan.fans
+    return fan
+
+
+def test_a_row_takes_its_slice_and_what_it_gives_leaves_the_fan() -> None:
+    plan = plan_of(
+        Fan(Node(tool, "look", takes=("x", "y"), gives=("x", "z")), over={"x": "xs"}),
+        Node(tool, "after", takes=("x", "z", "y"), gives="end"),
+    )
+    fan = the_fan(plan)
+    (look,) = (child for child in fan.body.children if isinstance(child, Op))
+    assert plan.inputs == (("xs", 0), ("y", 1))
+    assert (fan.over, fan.sources, fan.imports) == (((0, 0),), ("xs",), ((1, 1),))
+    assert look.takes == (("x", 0), ("y", 1)) and look.gives == (("x", 2), ("z", 3))
+    assert fan.gives == ((2, 2), (3, 3))
+    assert plan.ops[1].takes == (("x", 2), ("z", 3), ("y", 1))  # and what it only took is what it was
+    assert before(plan.top, "after") == {"loop"}
+
+
+def test_a_row_forks_what_its_nodes_call_and_grows_the_caches_that_they_write() -> None:
+    plan = plan_of(
+        Fan(
+            Sequential(
+                Loop(Node(lm, "next", takes="x", gives="x"), carry="x", times=2),
+                Node(lm, "read", takes="x", gives="y", branch="other", keeps=False),
+                Node(detok, "tell", takes="y", gives="z"),
+                Node(tool, "look", takes="z", gives="w"),
+            ),
+            over={"x": "xs"},
+        )
+    )
+    fan = the_fan(plan)
+    assert fan.forks == (("lm", "main"), ("lm", "other"), ("detok", "main"), ("tool", "main"))
+    assert fan.grows == (("lm", "main"),)
+    assert plan.components == ("lm", "detok", "tool")
+    assert [op.method for op in plan.ops] == ["next", "read", "tell", "look"]
+
+
+def test_the_next_turn_waits_for_a_fan() -> None:
+    plan = plan_of(
+        Loop(
+            Fan(Node(tool, "look", takes="x", gives="y"), over={"x": "xs"}),
+            Node(tool, "trail", takes="y", gives="z", to=words),
+            times=3,
+        )
+    )
+    body = the_loop(plan).body
+    assert [child.critical for child in body.children] == [True, False]
+    assert the_fan(plan) is body.children[0]
 
 
 def test_a_stream_of_the_client_is_refused_by_name() -> None:

@@ -27,6 +27,7 @@ from walkserve.worker.state import WorkerState
 from walkserve_sdk import (
     Budget,
     Component,
+    Fan,
     Fixed,
     Fork,
     Loop,
@@ -38,6 +39,7 @@ from walkserve_sdk import (
     Parallel,
     Part,
     Request,
+    Sequential,
     Stream,
     Text,
     Track,
@@ -46,7 +48,7 @@ from walkserve_sdk import (
     track,
 )
 from walkserve_sdk.streams import ChunkPolicy, Cut, Each, Helping
-from walkserve_sdk.testing import Branch, ToyCall, ToyRuntime
+from walkserve_sdk.testing import Branch, FanItem, ToyCall, ToyRuntime
 
 CLIENT = "client"
 DEPTH = 2  # batches in flight, while the one before is being finished
@@ -203,8 +205,10 @@ class Rig:
         if isinstance(message, m.ServerState):
             return
         if isinstance(message, m.Emitted):
-            for item in message.items:
-                self.given.outputs[message.output].append(self.read(item))
+            for _, item, index in message.rows():
+                value = self.read(item)
+                given_ = value if index is None else FanItem(index, value)
+                self.given.outputs[message.output].append(given_)
                 self._over(self.delivery.received(message.output))
         else:
             self._over(self.delivery.hear(message))
@@ -253,7 +257,7 @@ class Rig:
             Branch(table.length if table is not None else 0, 0, row.branch.state),
             call.op.branch,
             row.turn,
-            None,
+            None if call.frame.row is None else call.frame.row.index,
             SimpleNamespace(live=facts, track=row.key[2], number=row.key[3]),
         )
         gave = getattr(self.fakes[call.op.component], call.op.method)(toy)
@@ -273,6 +277,8 @@ class Rig:
         """What a value in a message stands for."""
         if isinstance(value, m.TensorRef):
             return self.lent[value.owner, value.key]
+        if isinstance(value, list):
+            return [self.read(one) for one in value]
         return value.data if isinstance(value, m.Blob) else value
 
     def _check_nothing_is_left(self) -> None:
@@ -1050,3 +1056,147 @@ def test_what_a_call_was_handed_that_failed_holds_its_writer_up_no_more(reader: 
     fakes = {"a": Counter(), "b": Squeamish()}
     given_ = same(Stubborn, lambda: fakes, on("rank0", "a") | on(reader, "b"), seed)
     assert given_.outputs["words"] == ["[1]", "[4]", "[5]", "[6]"]
+
+
+# --- futures from one context --------------------------------------------------------------------------
+
+
+def imagining(
+    drawn: frozenset[str],
+    world: Component,
+    note: Component,
+    judge: Component,
+    latents: Output,
+    notes: Output,
+    verdicts: Output,
+) -> WalkGraph:
+    """A graph of what was drawn."""
+    step = Node(world, "step", takes=("action", "latent"), gives="latent", to={"latent": latents})
+    told = Node(note, "tell", takes="latent", gives="told", to={"told": notes}, when="wanted")
+    parts: list[Any] = []
+    if "before" in drawn:
+        parts.append(Node(world, "look", takes="latent", gives="latent"))
+    parts.append(
+        Loop(
+            step,
+            *([told] if "inside" in drawn else []),
+            each={"action": "plan"},
+            carry="latent",
+            collect={"path": "latent"},
+        )
+    )
+    if "inside" not in drawn:
+        parts.append(told)
+    takes = ("latent", "path") if "inside" in drawn else ("latent", "path", "told")
+    fan = Fan(Sequential(*parts), over={"plan": "plans", "wanted": "wanted"})
+    weigh = Node(judge, "weigh", takes=takes, gives="verdict", to=verdicts)
+    if "once" in drawn:
+        return WalkGraph(
+            Node(judge, "split", takes="words", gives="plans"),
+            Node(world, "see", takes="seen", gives="latent"),
+            fan,
+            weigh,
+        )
+    return WalkGraph(
+        Node(judge, "split", takes="words", gives="plans"),
+        Loop(
+            Node(world, "see", takes="seen", gives="latent"),
+            fan,
+            weigh,
+            times="rounds",
+            collect={"verdicts": "verdict"},
+        ),
+    )
+
+
+class Futures(Kept):
+    """Drawn: what a row does before, in and after its loop, and whether all of it is done twice."""
+
+    @dataclass(frozen=True)
+    class Options(Model.Options):
+        rounds: int = 1
+
+    world = Component("some.where:World", kv=PagedKV())
+    note = Component("some.where:Note", state=True)
+    judge = Component("some.where:Judge")
+    latents = Output(Text())
+    notes = Output(Text())
+    verdicts = Output(Text())
+
+    imagine = imagining(frozenset(), world, note, judge, latents, notes, verdicts)
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.world: (4 * request.options.rounds, 12)}
+
+    words: Sequence[str] = ()
+
+    @track
+    def planning(self, request: Request, prepared: Outcome) -> Track:
+        for _ in range(2):
+            inputs = {
+                "seen": [1, 2, 3],
+                "words": list(self.words),
+                "wanted": [len(word) != 1 for word in self.words],
+                "rounds": request.options.rounds,
+            }
+            seen = yield self.imagine(**{name: inputs[name] for name in self.imagine.inputs})
+            self.keep("planning", seen)
+        return None
+
+
+class World:
+    """Adds up what it is given and how long its cache is; a 9 ends a row, a 7 ends its loop after it."""
+
+    def see(self, call: ToyCall) -> dict[str, Any]:
+        return {"latent": sum(call["seen"]) + call.length}
+
+    def look(self, call: ToyCall) -> dict[str, Any]:
+        assert call.row is not None
+        if call.row == 2:
+            call.stop("blind")
+        call.count("looked")
+        return {"latent": call["latent"] + call.length + call.row}
+
+    def step(self, call: ToyCall) -> dict[str, Any]:
+        if call["action"] == 9:
+            call.stop("crash")
+        if call["action"] == 7:
+            call.stop("arrived", keep=True)
+        call.count("steps")
+        return {"latent": call["latent"] * 3 + call["action"] + call.length + 100 * call.turn}
+
+
+class Note:
+    def tell(self, call: ToyCall) -> dict[str, Any]:
+        call.state = (call.state or ()) + (call["latent"],)
+        return {"told": repr(call.state)}
+
+
+class Judge:
+    def split(self, call: ToyCall) -> dict[str, Any]:
+        return {"plans": [[int(letter) for letter in word] for word in call["words"]]}
+
+    def weigh(self, call: ToyCall) -> dict[str, Any]:
+        return {"verdict": repr(call.values)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=seeds,
+    drawn=st.frozensets(st.sampled_from(["before", "inside", "once"])),
+    words=st.lists(st.text("12379", max_size=4), max_size=6),
+    rounds=st.integers(1, 3),
+)
+def test_futures_are_imagined_alike(seed: int, drawn: frozenset[str], words: list[str], rounds: int) -> None:
+    parts = (Futures.world, Futures.note, Futures.judge, Futures.latents, Futures.notes, Futures.verdicts)
+    kind = type("Drawn", (Futures,), {"words": words, "imagine": imagining(drawn, *parts)})
+    toy, real = kind(), kind()
+    fakes = {"world": World(), "note": Note(), "judge": Judge()}
+    request = toy.request(options={"seed": 3, "rounds": rounds})
+    wanted = toy_walk(toy, fakes, request)
+    got = Rig(real, fakes, on("rank0", "world", "note", "judge"), seed).run(request)
+    for given_ in (got, wanted):  # rows run at the same time: what each gives is in order, and no more
+        for name in ("latents", "notes"):
+            given_.outputs[name].sort(key=lambda item: item.row)
+    assert got == wanted
+    assert heard(real) == heard(toy)

@@ -106,7 +106,17 @@ def test_a_request_that_could_not_even_be_opened_fails_as_well(bench: Callable[.
 
 
 @pytest.mark.parametrize(
-    "value", [[None], [[1]], [{"a": 1}], {1: 1}, {"a": b"a"}, {"a": {"b": 1}}, {"a": [b"a"]}]
+    "value",
+    [
+        [[[[1]]]],
+        [[[[]]], 1],
+        {1: 1},
+        {"a": b"a"},
+        {"a": {"b": 1}},
+        {"a": [b"a"]},
+        {"a": [[1]]},
+        [1, [{"a": m.Blob(b"a")}]],
+    ],
 )
 def test_a_value_that_no_message_can_hold_fails_its_own_row_before_it_is_sent(
     bench: Callable[..., Any], value: Any

@@ -95,7 +95,7 @@ class Host:
     def push(self, run: WalkRun, stream: str, value: Any) -> None:
         self.written.append(value)
 
-    def emit(self, run: WalkRun, output: str, value: Any) -> None:
+    def emit(self, run: WalkRun, output: str, value: Any, index: int | None) -> None:
         self.said.setdefault(output, []).append(value)
 
     def is_over(self, run: WalkRun, stream: str) -> bool:

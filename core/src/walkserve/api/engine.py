@@ -164,10 +164,10 @@ class Engine:
     ) -> Result:
         """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with."""
         request = self._request(outputs, fields)
-        pieces: dict[str, list[Any]] = {name: [] for name in request.outputs}
+        pieces: dict[str, list[OutputEvent]] = {name: [] for name in request.outputs}
         with self.submit(request, timeout_s=timeout_s) as generation:
             for event in generation:
-                pieces[event.output].append(event.data)
+                pieces[event.output].append(event)
         ended = generation.ended
         assert ended is not None
         joined = {name: _joined(self.model.spec.outputs[name], some) for name, some in pieces.items()}
@@ -228,8 +228,8 @@ class Engine:
                         self._refusal = ""
                         self._changed.notify_all()
             case m.Emitted():
-                for tag, item in zip(message.tags, message.items, strict=True):
-                    self._hear_item(tag, message.output, item)
+                for tag, item, index in message.rows():
+                    self._hear_item(tag, message.output, item, index)
             case m.Admitted() | m.RequestEnded() | m.RequestFailed():
                 with self._changed:
                     call = self._calls.get(message.tag)
@@ -238,7 +238,7 @@ class Engine:
             case _:
                 pass  # loading: nobody watches
 
-    def _hear_item(self, tag: int, output: str, item: m.Value) -> None:
+    def _hear_item(self, tag: int, output: str, item: m.Value, index: int | None) -> None:
         """Read at once and free, whether or not somebody still wants it: nothing stays lent."""
         threads = self._threads
         assert threads is not None
@@ -248,7 +248,7 @@ class Engine:
                 with self._changed:
                     call = self._calls.get(tag)
                     if call is not None:
-                        call.events.put(OutputEvent(output, data))
+                        call.events.put(OutputEvent(output, data, index))
                         self._end(tag, call, call.delivery.received(output))
         except Exception:  # whatever it is, it is this request's; the others go on
             log.exception("an item of %r cannot be read", output)
@@ -263,9 +263,10 @@ class Engine:
             del self._calls[tag]
 
 
-def _joined(output: Output, pieces: list[Any]) -> Any:
+def _joined(output: Output, events: list[OutputEvent]) -> Any:
+    pieces, indexes = [event.data for event in events], [event.index for event in events]
     match output.kind:
         case Audio(rate=rate, channels=channels):
-            return join_pieces("audio", pieces, rate=rate, channels=channels)
+            return join_pieces("audio", pieces, indexes=indexes, rate=rate, channels=channels)
         case kind:
-            return join_pieces(kind.kind, pieces, many=output.many)
+            return join_pieces(kind.kind, pieces, indexes=indexes, many=output.many)

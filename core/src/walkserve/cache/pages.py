@@ -9,7 +9,8 @@ holds the storage and carries out the page copies that ``reserve`` asks for.
      page 7  page 2             page 7  page 2  page 9
 
 Branches may be away: what their pages held is in host memory, page by page, and the pages are free. They
-keep their length, and may be forked, rewound and dropped like any other.
+keep their length, and may be forked, rewound and dropped like any other. Room that a branch was promised
+(``hold``) comes back with it, though nothing is in it.
 """
 
 from collections import Counter
@@ -188,12 +189,14 @@ class PageTable:
         self.pages: list[int] = []
         self.stored: list[StoredPage] = []
         self.length = 0
+        self.holds = False  # its room is a promise, and goes and comes with it
+        self.room_away = 0  # pages of that, while it is away
         self._reserved = 0
 
     @property
     def is_away(self) -> bool:
         """Whether its pages are in host memory: it can neither be read nor written."""
-        return bool(self.stored)
+        return bool(self.stored or self.room_away)
 
     @property
     def committed_pages(self) -> int:
@@ -205,13 +208,25 @@ class PageTable:
         size = self.pool.page_size
         first = self.length // size
         stop = -(-(self.length + tokens) // size)
-        if self.stored:
+        if self.is_away:
             there = self.committed_pages
             splits = tokens > 0 and first < there and self.stored[first].holders > 1
+            there += self.room_away
         else:
             there = len(self.pages)
             splits = tokens > 0 and first < there and self.pool.references(self.pages[first]) > 1
         return max(0, stop - there) + splits
+
+    def wants_of_fork(self, tokens: int) -> int:
+        """How many a fork of it would take: its last page is shared with it, unless it is full."""
+        size = self.pool.page_size
+        return -(-(self.length + tokens) // size) - self.length // size if tokens else 0
+
+    def hold(self, tokens: int) -> list[tuple[int, int]]:
+        """``reserve``, for good: until it is dropped nobody else gets this room, wherever it moves."""
+        copies = self.reserve(tokens)
+        self.holds = True
+        return copies
 
     def reserve(self, tokens: int) -> list[tuple[int, int]]:
         """Make room for ``tokens`` after the committed length.
@@ -225,7 +240,7 @@ class PageTable:
         """
         if tokens < 0:
             raise ValueError(f"cannot reserve {tokens} tokens")
-        if self.stored:
+        if self.is_away:
             raise PoolCorrupt("a branch is written whose pages are in host memory")
         size = self.pool.page_size
         first = self.length // size  # the page the next token goes to
@@ -291,6 +306,7 @@ class PageTable:
     def _let_go(self) -> None:
         pages, self.pages = self.pages, []
         stored, self.stored = self.stored, []
+        self.room_away = 0
         self._reserved = 0
         self.pool.release(pages)
         for page in stored:
@@ -309,8 +325,9 @@ def go_away(tables: Iterable[PageTable], store: object) -> None:
     for table in tables:
         if not table.is_away:
             kept = [stored[page] for page in table.pages[: table.committed_pages]]
+            room = len(table.pages) - len(kept) if table.holds else 0
             table._let_go()
-            table.stored = kept
+            table.stored, table.room_away = kept, room
             for page in kept:
                 page.holders += 1
 
@@ -318,6 +335,12 @@ def go_away(tables: Iterable[PageTable], store: object) -> None:
 def stored_pages(tables: Iterable[PageTable]) -> list[StoredPage]:
     """What branches that come back together will need pages for: each stored page once."""
     return list(dict.fromkeys(page for table in tables for page in table.stored[: table.committed_pages]))
+
+
+def pages_to_come_back(tables: Iterable[PageTable]) -> int:
+    """How many pages that takes, the room they hold included."""
+    tables = list(tables)
+    return len(stored_pages(tables)) + sum(table.room_away for table in tables)
 
 
 def come_back(tables: Sequence[PageTable]) -> list[tuple[StoredPage, int]]:
@@ -329,13 +352,17 @@ def come_back(tables: Sequence[PageTable]) -> list[tuple[StoredPage, int]]:
     Raises:
         OutOfPages: If fewer pages are free than they need; then nothing has changed.
     """
-    wanted = stored_pages(tables)
-    found = dict(zip(wanted, tables[0].pool.take(len(wanted)) if wanted else (), strict=True))
+    if not tables:
+        return []
+    pool, wanted = tables[0].pool, stored_pages(tables)
+    fresh = pool.take(pages_to_come_back(tables))
+    found = dict(zip(wanted, fresh, strict=False))
+    room = fresh[len(wanted) :]
     for table in tables:
         pages = [found[page] for page in table.stored[: table.committed_pages]]
+        own, room = room[: table.room_away], room[table.room_away :]
         table._let_go()
-        table.pages = pages
-        table.pool.share(pages)
-    if tables:
-        tables[0].pool.release(found.values())  # each table counts by itself now
+        pool.share(pages)
+        table.pages = pages + own
+    pool.release(found.values())  # each table counts by itself now
     return list(found.items())

@@ -39,6 +39,7 @@ class Life:
         label: Its id as its client knows it, for logs.
         holders: Addresses of workers that hold something of it.
         pages: What it needs of each cached component; ``is_reserved`` from when it is admitted.
+        most: Tokens that a branch of each of these may come to.
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
         rounds: Of asking whether it hangs; None while none of its streams has been full.
@@ -59,6 +60,7 @@ class Life:
     prepared: Outcome = field(default_factory=Outcome)
     tracks: dict[str, TrackLife] = field(default_factory=dict)
     pages: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
     is_reserved: bool = False
     wrote: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)

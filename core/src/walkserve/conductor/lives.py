@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from walkserve import messages as m
-from walkserve.conductor.admission import fit, pages_needed
+from walkserve.conductor.admission import fit, longest_branches, pages_needed
 from walkserve.conductor.blame import BLAMED, Blamed
 from walkserve.conductor.life import Life, Walked
 from walkserve.conductor.life_table import TABLE, Act, Event, Phase
@@ -220,9 +220,10 @@ class Lives:
     def _prepared(self, life: Life) -> None:
         """Sizes are known: refuse what can never fit, let the others wait for their turn."""
         served = life.served
-        request, budget = fit(served.model, life.request, life.prepared, served.pools)
+        request, budget = fit(served.model, life.request, life.prepared, served.pools, served.fanned)
         is_cut, life.request = request is not life.request, request
-        life.pages = pages_needed(budget, served.pools)
+        life.pages = pages_needed(budget, served.pools, served.fanned)
+        life.most = longest_branches(budget)
         life.usage["input_tokens"] = sum(start for start, _ in budget.values())
         if life.journal is not None:
             option = served.model.length_option

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from walkserve import messages as m
-from walkserve.conductor.admission import longest_request
+from walkserve.conductor.admission import Fanned, longest_request
 from walkserve.conductor.life import Life
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
@@ -54,6 +54,8 @@ class Served:
         self.profiles = profiles
         self.overcommit = overcommit
         self.plans = lower_model(type(model))
+        grown = {at for plan in self.plans.values() for fan in plan.fans for at in fan.grows}
+        self.fanned: Fanned = Counter(component for component, _ in grown)
         self.workers = {rank: WorkerRecord(rank) for rank in dict.fromkeys(ranks.values())}
         self.pools: dict[str, m.PoolInfo] = {}
         self.reserved: dict[str, int] = {}
@@ -128,7 +130,7 @@ class Served:
                     },
                     tokens={
                         name: (
-                            longest_request(self.model.spec.components[name], pool),
+                            longest_request(self.model.spec.components[name], pool, self.fanned),
                             pool.pages * pool.page_size,
                         )
                         for name, pool in self.pools.items()

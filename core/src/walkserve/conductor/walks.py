@@ -96,7 +96,8 @@ class Walks:
             life.trace.walk_started(track, walk, step.graph.name, home, inputs)
         if life.journal is not None:
             life.journal.walk_started(track, walk, step.graph.name, inputs)
-        self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs))
+        most = life.most if life.served.plans[step.graph.name].fans else {}
+        self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs, most))
 
     def _finish(self, life: Life, name: str, reason: str | None) -> None:
         """A track has returned: what it wrote has an end, and what it read is read no more."""
@@ -126,12 +127,12 @@ def _value(graph: str, name: str, value: Any) -> m.Value:
             return m.Blob(value)
         case list() | tuple():
             items = [_value(graph, name, one) for one in value]
-            if not any(isinstance(one, list | m.Named) or one is None for one in items):
-                return items  # type: ignore[return-value]
+            if not m.unfit(items):
+                return items
         case dict():
-            fields = {str(key): _value(graph, f"{name}.{key}", one) for key, one in value.items()}
-            if not any(isinstance(one, m.Blob | m.Named) for one in fields.values()):
-                return m.Named(fields)  # type: ignore[arg-type]
+            fields = {key: _value(graph, f"{name}.{key}", one) for key, one in value.items()}
+            if not m.unfit(fields):
+                return m.Named(fields)
         case int() if not -(2**63) <= value < 2**64:
             raise WalkFailed(f"{graph}: its input {name!r} is beyond 64 bits")
         case None | bool() | int() | float() | str() | m.Blob() | m.Array() | m.TensorRef() | m.Named():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from walkserve.cache.paged import PagedCache
 from walkserve_sdk import Checkpoint, Component, KVShape, LoadError, PluginError
 from walkserve_sdk.errors import did_you_mean
-from walkserve_sdk.runtime import is_causal
+from walkserve_sdk.runtime import is_causal, token_count_of
 
 
 @dataclass(slots=True)
@@ -36,6 +37,15 @@ class Held:
     def splits(self, method: str) -> bool:
         """Whether long rows of this method may be given in pieces."""
         return self.cache is not None and is_causal(self.methods[method])
+
+    def token_counts(self) -> dict[str, Callable[..., int]]:
+        """Of the methods that say it, how many tokens a call brings, from what it takes."""
+        counts = {name: token_count_of(method) for name, method in self.methods.items()}
+        return {
+            name: partial(count, getattr(self.methods[name], "__self__", None))
+            for name, count in counts.items()
+            if count is not None
+        }
 
     @property
     def in_words(self) -> str:

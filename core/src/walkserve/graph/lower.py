@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from walkserve.graph.plan import Block, LoopOp, Op, Plan
+from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import Fan, Loop, Model, Node, Parallel, Sequential, Stream, WalkGraph
 from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import Part
@@ -29,16 +29,26 @@ def lower(model: str, graph: WalkGraph) -> Plan:
     top = _Scope(place, None)
     inputs = tuple((name, top.define(name)) for name in sorted(graph.inputs))
     top.sequence(graph.parts, frozenset())
-    top.close(carried=frozenset(), is_loop=False)
+    top.close(needed=frozenset(), is_loop=False)
     taken = dict(inputs)
     results = tuple((name, slot) for name, slot in top.names.items() if taken.get(name) != slot)
-    return Plan(graph.name, top.block, inputs, results, tuple(_ops(top.block)))
+    return Plan(graph.name, top.block, inputs, results, tuple(_ops(top.block)), tuple(_fans(top.block)))
 
 
 def _ops(block: Block) -> list[Op]:
     found: list[Op] = []
     for child in block.children:
         found += [child] if isinstance(child, Op) else _ops(child.body)
+    return found
+
+
+def _fans(block: Block) -> list[FanOp]:
+    found: list[FanOp] = []
+    for child in block.children:
+        if isinstance(child, FanOp):
+            found.append(child)  # which has none inside
+        elif isinstance(child, LoopOp):
+            found += _fans(child.body)
     return found
 
 
@@ -91,7 +101,7 @@ class _Scope:
             case Loop():
                 return self._loop(part, before)
             case Fan():
-                raise DeclarationError(f"{self.place}: Fan is not run by this version")
+                return self._fan(part, before)
 
     def _parallel(self, part: Parallel, before: frozenset[int]) -> frozenset[int]:
         known, given, made = dict(self.names), dict(self.names), frozenset[int]()
@@ -139,7 +149,7 @@ class _Scope:
         inner.sequence(loop.parts, frozenset())
         carry_next = [(inner.names[name], slot) for name, (_, slot) in zip(loop.carry, carry_in, strict=True)]
         collected = [(inner.names[source], name) for name, source in loop.collect.items()]
-        inner.close(carried=frozenset(slot for slot, _ in carry_next), is_loop=True)
+        inner.close(needed=frozenset(slot for slot, _ in (*carry_next, *collected)), is_loop=True)
 
         needed = [slot for slot, _ in (*inner.imports, *carry_in, *each)]
         index = self._child(needed + ([times_slot] if times_slot is not None else []), before)
@@ -169,6 +179,34 @@ class _Scope:
         )
         return frozenset({index})
 
+    def _fan(self, fan: Fan, before: frozenset[int]) -> frozenset[int]:
+        inner = _Scope(self.place, self)
+        over = [(self.slot(source), inner.define(name)) for name, source in fan.over.items()]
+        inner.sequence(fan.parts, frozenset())
+        taken = {slot for _, slot in (*inner.imports, *over)}
+        given = [(slot, name) for name, slot in inner.names.items() if slot not in taken]
+        inner.close(needed=frozenset(), is_loop=False)
+
+        index = self._child([slot for slot, _ in (*inner.imports, *over)], before)
+        gives = [(slot, self.define(name)) for slot, name in given]
+        for _, slot in gives:
+            self.giver[slot] = index
+        ops = _ops(inner.block)
+        self.block.children.append(
+            FanOp(
+                index=index,
+                body=inner.block,
+                imports=tuple(inner.imports),
+                over=tuple(over),
+                sources=tuple(fan.over.values()),
+                gives=tuple(gives),
+                forks=tuple(dict.fromkeys(op.at for op in ops)),
+                grows=tuple(dict.fromkeys(op.at for op in ops if op.keeps)),
+                place=f"{self.place}: a Fan",
+            )
+        )
+        return frozenset({index})
+
     def _child(self, takes: list[int], before: frozenset[int]) -> int:
         self.data.append({self.giver[slot] for slot in takes if slot in self.giver})
         self.order.append(set(before))
@@ -176,16 +214,20 @@ class _Scope:
 
     # --- order ------------------------------------------------------------------------------------
 
-    def close(self, *, carried: frozenset[int], is_loop: bool) -> None:
-        """Find who trails, and turn order into counters."""
+    def close(self, *, needed: frozenset[int], is_loop: bool) -> None:
+        """Find who trails, and turn order into counters.
+
+        Args:
+            needed: Slots that a turn has to have filled when it is over: what is carried, and collected.
+        """
         children = self.block.children
         if is_loop:
             critical = self._ancestors(
-                {self.giver[slot] for slot in carried}
+                {self.giver[slot] for slot in needed}
                 | {
                     child.index
                     for child in children
-                    if isinstance(child, LoopOp) or child.reads or child.keeps
+                    if not isinstance(child, Op) or child.reads or child.keeps
                 }
             )
             for child in children:

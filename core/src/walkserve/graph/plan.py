@@ -1,7 +1,7 @@
 """Flat plans: what a WalkGraph becomes, with slots and counters in place of names.
 
-A *block* is the body of one loop, or the whole graph. Each turn of it is a frame: a list of slots and a
-list of counters. Every definition of a name has a slot of its own, so that a trailing node of turn k
+A *block* is the body of one loop or Fan, or the whole graph. Each turn of it is a frame: a list of slots
+and a list of counters. Every definition of a name has a slot of its own, so that a trailing node of turn k
 never sees what turn k + 1 writes::
 
     Loop(Node(llama, "next", takes="ids", gives="ids"), carry="ids")
@@ -70,10 +70,34 @@ class LoopOp:
 
 
 @dataclass(slots=True)
-class Block:
-    """The children of one loop body, or of the graph."""
+class FanOp:
+    """A Fan among the children of a block: its body once per slice, each time on forks of its own.
 
-    children: list[Op | LoopOp] = field(default_factory=list)
+    Pairs of slots are (outer, inner), those of ``gives`` (inner, outer): what every row gave, in order.
+    """
+
+    index: int
+    body: Block
+    imports: tuple[tuple[int, int], ...]
+    over: tuple[tuple[int, int], ...]
+    sources: tuple[str, ...]  # what is sliced, by the names it has outside; for messages
+    gives: tuple[tuple[int, int], ...]
+    forks: tuple[tuple[str, str], ...]  # (component, branch) of all its nodes
+    grows: tuple[tuple[str, str], ...]  # and of those whose cache they write
+    place: str  # "Planner.search: a Fan", for messages
+    after: tuple[int, ...] = ()
+    waits: int = 0
+    critical: bool = True
+
+
+Child = Op | LoopOp | FanOp
+
+
+@dataclass(slots=True)
+class Block:
+    """The children of one loop body or Fan, or of the graph."""
+
+    children: list[Child] = field(default_factory=list)
     slots: int = 0
     waits: list[int] = field(default_factory=list)  # template of a frame's counters
     critical: int = 0  # children the next turn waits for
@@ -95,6 +119,7 @@ class Plan:
     inputs: tuple[tuple[str, int], ...]
     results: tuple[tuple[str, int], ...]
     ops: tuple[Op, ...]
+    fans: tuple[FanOp, ...] = ()
 
     @property
     def components(self) -> tuple[str, ...]:

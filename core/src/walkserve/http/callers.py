@@ -250,8 +250,8 @@ class Caller:
         """One message; what it lent is added to ``freed``, by its owner."""
         match message:
             case m.Emitted():
-                for tag, value in zip(message.tags, message.items, strict=True):
-                    self._hear_item(tag, message.output, value)
+                for tag, value, index in message.rows():
+                    self._hear_item(tag, message.output, value, index)
                     if not isinstance(value, _NUMBERS):
                         for lent in m.references(value):
                             freed[lent.owner].append(lent.key)
@@ -276,7 +276,7 @@ class Caller:
             case _:
                 log.error("a %s is not for a client", type(message).__name__)
 
-    def _hear_item(self, tag: int, output: str, value: m.Value) -> None:
+    def _hear_item(self, tag: int, output: str, value: m.Value, index: int | None) -> None:
         call = self._calls.get(tag)
         if call is None:  # cancelled in between: its tensors are freed all the same
             return
@@ -294,7 +294,7 @@ class Caller:
         if call.waiting_bytes and call.waiting_bytes + size > self._buffer_bytes:
             self._cut(call)
         else:
-            call.give(output, item, size)
+            call.give(output, item, size, index)
             self._forget_if_over(call)
 
     def _cut(self, call: Call) -> None:

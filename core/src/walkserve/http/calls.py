@@ -24,11 +24,15 @@ Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | ND
 
 @dataclass(slots=True)
 class Items:
-    """Items of one output, in order; tensors have become numpy arrays of this process's own."""
+    """Items of one output, in order; tensors have become numpy arrays of this process's own.
+
+    ``row`` is that of a Fan which gave them, if one did.
+    """
 
     output: str
     items: list[Item]
     size_bytes: int
+    row: int | None = None
 
 
 CallEvent = Items | Done | Failed
@@ -84,9 +88,9 @@ class Call:
 
     # --- said by the Caller -----------------------------------------------------------------------
 
-    def give(self, output: str, item: Item, size_bytes: int) -> None:
+    def give(self, output: str, item: Item, size_bytes: int, row: int | None = None) -> None:
         """An item of an output has arrived."""
-        items = Items(output, [item], size_bytes)
+        items = Items(output, [item], size_bytes, row)
         self.record.gave()
         self._meter.gave(items)
         self._events.append(items)

@@ -140,9 +140,10 @@ def whole(output: Output, pieces: Pieces) -> Any:
     """
     kind = output.kind
     rate, channels = (kind.rate, kind.channels) if isinstance(kind, Audio) else (0, 1)
-    data = [read_piece(piece).data for piece in pieces]
+    events = [read_piece(piece) for piece in pieces]
+    data, indexes = [event.data for event in events], [event.index for event in events]
     try:
-        return join_pieces(kind.kind, data, many=output.many, rate=rate, channels=channels)
+        return join_pieces(kind.kind, data, indexes=indexes, many=output.many, rate=rate, channels=channels)
     except ValueError as error:
         raise ComponentError(f"an output is no sound: {error}") from error
 

@@ -162,6 +162,7 @@ _PIECE = {
     "output": _text("Its name."),
     "kind": _text("Of the output.", enum=[*KINDS, "record"]),
     "index": _whole("Which piece of this output, from 0."),
+    "row": _whole("Of a model that does the same for several candidates: whose piece it is, from 0."),
 }
 _ARRAY = {
     "dtype": _text("As NumPy spells it."),
@@ -205,8 +206,8 @@ EVENTS = Schema(
                 ),
             }
         ),
-        _object({**_PIECE, "text": _text("A piece of text.")}),
-        _object({**_PIECE, "record": _RECORD}),
+        _object({**_PIECE, "text": _text("A piece of text.")}, optional=("row",)),
+        _object({**_PIECE, "record": _RECORD}, optional=("row",)),
         _object(
             {
                 **_PIECE,
@@ -214,7 +215,7 @@ EVENTS = Schema(
                 "fps": Schema(type=OpenAPIType.NUMBER, description="Of video, frames per second."),
                 **_ARRAY,
             },
-            optional=("rate", "fps"),
+            optional=("row", "rate", "fps"),
         ),
         _object(
             {

@@ -62,7 +62,7 @@ class Telling:
         if kind is None:  # nobody asked for it
             return
         for item in event.items:
-            yield self._piece(event.output, kind, item)
+            yield self._piece(event.output, kind, item, event.row)
 
     def done(self) -> e.Done:
         """Of several calls, the first reason other than "stop" is the request's."""
@@ -75,7 +75,7 @@ class Telling:
             emitted={output: self._told[output] for output in self._kinds},
         )
 
-    def _piece(self, output: str, kind: Kind, item: Item) -> e.Piece:
+    def _piece(self, output: str, kind: Kind, item: Item, row: int | None) -> e.Piece:
         index = self._told[output]
         self._told[output] += 1
         if isinstance(kind, Text):
@@ -83,13 +83,14 @@ class Telling:
                 raise ComponentError(
                     f"{self._name}: its output {output!r} is a {type(item).__name__}, not text"
                 )
-            return e.Piece(id=self._label, output=output, kind=kind.kind, index=index, text=item)
+            return e.Piece(id=self._label, output=output, kind=kind.kind, index=index, row=row, text=item)
         if isinstance(kind, Record):
             return e.Piece(
                 id=self._label,
                 output=output,
                 kind=kind.kind,
                 index=index,
+                row=row,
                 record=self._record(output, item),
             )
         try:
@@ -101,6 +102,7 @@ class Telling:
             output=output,
             kind=kind.kind,
             index=index,
+            row=row,
             rate=kind.rate if isinstance(kind, Audio) else None,
             fps=kind.fps if isinstance(kind, Video) else None,
             dtype=array.dtype.name,

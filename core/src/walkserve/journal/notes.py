@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
@@ -47,16 +47,24 @@ class TensorNote(Struct, frozen=True, tag_field="is", tag="tensor", omit_default
     key: int = 0
 
 
-Single = None | bool | int | float | str | NumberNote | BytesNote | TensorNote
+Flat = bool | int | float | str | NumberNote | BytesNote | TensorNote | None
+if TYPE_CHECKING:
+    FieldNote: TypeAlias = "Note"
+else:
+    FieldNote = Flat | list[Flat]
 
 
 class RecordNote(Struct, frozen=True, tag_field="is", tag="record"):
     """A record: what there is of each of its values."""
 
-    fields: dict[str, Single | list[Single]]
+    fields: dict[str, FieldNote]
 
 
-Note = Single | list[Single] | RecordNote
+Single = Flat | RecordNote
+if TYPE_CHECKING:
+    Note: TypeAlias = "Single | list[Note]"
+else:
+    Note = Single | list[Single | list[Single | list[Single]]]
 """A ``Value`` as a journal has it."""
 
 
@@ -113,9 +121,9 @@ class Describer:
             case list():
                 if set(map(type, value)) <= _AS_THEY_ARE:
                     return list(value)  # type: ignore[arg-type]  # a copy: whoever has the list may change it
-                return [self.note(one) for one in value]  # type: ignore[misc]  # a list holds no list
+                return [self.note(one) for one in value]
             case Named(fields):
-                return RecordNote(self.notes(fields))  # type: ignore[arg-type]  # a record holds no record
+                return RecordNote(self.notes(fields))  # a record holds no record
             case Blob(data):
                 return BytesNote(len(data), self.hash(data))
             case Array(dtype, shape, data):
@@ -155,9 +163,9 @@ def value_of(note: Note) -> Value:
         case TensorNote():
             return TensorRef(note.owner, note.key, "", 0, note.size_bytes, note.dtype, note.shape)
         case list():
-            return [value_of(one) for one in note]  # type: ignore[misc]
+            return [value_of(one) for one in note]
         case RecordNote(fields):
-            return Named(values_of(fields))  # type: ignore[arg-type]
+            return Named(values_of(fields))
         case _:
             return note
 

@@ -14,6 +14,7 @@ from walkserve.config import ModelConfig, rank_number
 from walkserve.engine.held import Held, hold
 from walkserve.engine.local import LocalEngine
 from walkserve.engine.rows import Engine
+from walkserve.engine.stacking import stack_rows
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Plan
 from walkserve.plugins import load_model
@@ -103,6 +104,12 @@ class Worker:
             caches={name: one.cache for name, one in held.items() if one.cache is not None},
             calibration=calibration,
             profiles=self.config.profile,
+            token_counts={
+                (name, method): count
+                for name, one in held.items()
+                for method, count in one.token_counts().items()
+            },
+            stack=stack_rows,
         )
         self.loop = WorkerLoop(state, engine, self.mailbox, self.beat)
         ready = m.WorkerReady(

@@ -47,13 +47,13 @@ class Lending:
         if isinstance(value, bytes):
             return m.Blob(value)
         if isinstance(value, list):
-            for one in value:  # first: nothing has been lent yet
-                if one is None or isinstance(one, list | dict | m.Named):
-                    raise TypeError(f"a list of values may not hold a {type(one).__name__}")
-            return [self.send(one) for one in value]  # type: ignore[misc]
+            if why := m.unfit(value):  # first: nothing has been lent yet
+                raise TypeError(why)
+            return [self.send(one) for one in value]
         if isinstance(value, dict):
-            _check_record(value)
-            return m.Named({name: self.send(one) for name, one in value.items()})  # type: ignore[misc]
+            if why := m.unfit(value):
+                raise TypeError(why)
+            return m.Named({name: self.send(one) for name, one in value.items()})
         return self.carrier.put(value)
 
     def lend(self, live: Live, value: Any) -> m.Value:

@@ -22,13 +22,14 @@ class Branch:
     Calls that write it, or that have a state, take turns; ``waiting`` holds those whose turn has not come.
     """
 
-    __slots__ = ("is_busy", "seen", "state", "table", "waiting")
+    __slots__ = ("is_busy", "is_of_row", "seen", "state", "table", "waiting")
 
     def __init__(self, table: PageTable | None) -> None:
         self.table = table
         self.state: Any = None
         self.seen: Any = None
         self.is_busy = False
+        self.is_of_row = False  # a fork that is dropped when a row of a Fan ends
         self.waiting: deque[Call] = deque()
 
     def fork(self) -> Branch:
@@ -63,6 +64,7 @@ class Live:
         "branches",
         "emitted",
         "exports",
+        "fans",
         "has_blocked",
         "has_sent_elsewhere",
         "in_flight",
@@ -95,6 +97,7 @@ class Live:
         self.has_blocked = False  # a stream of it was full, and the conductor knows
         self.parked: dict[str, list[Call]] = {}  # by the stream they wait for, at either end
         self.emitted: dict[str, int] = {}
+        self.fans = 0  # that have begun
         self.has_sent_elsewhere = False
         self.exports: list[int] = []  # tensors lent to others, freed at the latest with the request
         self.in_flight = 0  # rows in a batch that is not finished

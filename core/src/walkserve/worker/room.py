@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from walkserve.cache.pages import PagePool, PageTable, stored_pages
+from walkserve.cache.pages import PagePool, PageTable, pages_to_come_back
 from walkserve.worker.live import Live
 
 if TYPE_CHECKING:
@@ -109,6 +109,12 @@ class Room:
             return True
         return sum(_wants(call, piece) for call, piece in _rows(work)) <= pool.free
 
+    def has_now(self, live: Live, pages: Mapping[str, int]) -> bool:
+        """Whether a row that has not begun may take so many pages of each pool: nobody waits for any."""
+        if self._waiting or live.opened.number in self._leaving:
+            return False
+        return all(wanted <= self.caches[component].pool.free for component, wanted in pages.items())
+
     # --- when pages are short ---------------------------------------------------------------------
 
     def admit(self, work: Work) -> None:
@@ -174,13 +180,13 @@ class Room:
         away = [] if not call.branch.table.is_away else _tables(live, component, away=True)
         if away and first < number:
             return False
-        pool, table, stored = cache.pool, call.branch.table, len(stored_pages(away))
+        pool, table, back = cache.pool, call.branch.table, pages_to_come_back(away)
         wants = _wants(call, piece)
-        need = stored + wants
-        if need > pool.free and need + _held(live, component) > pool.pages:
+        need = back + wants
+        if wants and need > pool.free and wants + _bound(call) > pool.pages:
             wants, need = (
                 0,
-                stored,
+                back,
             )  # more than its family's budget said, and than there is: the engine fails it
         if need == 0:
             return True
@@ -223,7 +229,7 @@ class Room:
 
     def _move_out(self, component: str, live: Live) -> None:
         pages = self.caches[component].save(_tables(live, component, away=False))
-        if pages:
+        if _tables(live, component, away=True):
             self._away.add((component, live.opened.number))
             moves = self.moves[component]
             moves.caches_out += 1
@@ -275,3 +281,15 @@ def _held(live: Live, component: str) -> int:
     """Pages of a pool that a request has, those that its branches share once."""
     tables: Iterable[PageTable] = _tables(live, component, away=False)
     return len({page for table in tables for page in table.pages})
+
+
+def _bound(call: Call) -> int:
+    """Pages that will not come free while this call waits, here or away: not those of rows beside its own."""
+    live, component = call.run.live, call.op.component
+    tables = [
+        branch.table
+        for (of, _), branch in live.branches.items()
+        if of == component and branch.table is not None and (branch is call.branch or not branch.is_of_row)
+    ]
+    pages = {page for table in tables for page in table.pages}
+    return len(pages) + pages_to_come_back(tables)

@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, assert_never
 
 from walkserve import messages as m
@@ -21,12 +22,14 @@ from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.worker.blame import fault_of
 from walkserve.worker.calibration import Calibration
+from walkserve.worker.fan_run import FanRow, FanRun
+from walkserve.worker.forks import Forks
 from walkserve.worker.hand_over import HandOver
 from walkserve.worker.lending import Carrier, Lending
 from walkserve.worker.live import Branch, Live
 from walkserve.worker.profile import RequestProfile
 from walkserve.worker.room import Cache, Room
-from walkserve.worker.scheduler import Scheduler, Work
+from walkserve.worker.scheduler import Key, Scheduler, Work
 from walkserve.worker.stalls import Watched
 from walkserve.worker.tally import Tally
 from walkserve.worker.walk_run import Call, WalkRun
@@ -61,6 +64,8 @@ class WorkerState:
         caches: Component -> its cache, for those that have one.
         calibration: Measures the token budgets of the scheduler's methods.
         profiles: Note of each request what it does, and tell its client when it is let go of.
+        token_counts: Of methods that say how many tokens a call brings: asked with what it takes, by name.
+        stack: Puts together what rows of a Fan gave.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class WorkerState:
         *,
         calibration: Calibration | None = None,
         profiles: bool = False,
+        token_counts: Mapping[Key, Callable[..., int]] = MappingProxyType({}),
+        stack: Callable[[list[Any]], Any] = list,
     ) -> None:
         self.address = address
         self.rank = address.rpartition(".")[0]
@@ -87,6 +94,8 @@ class WorkerState:
         self.caches = caches
         self.calibration = calibration
         self.profiles = profiles
+        self.token_counts = token_counts
+        self.stack = stack
         self.tally = Tally(scheduler.limits)
         self.outbox: dict[str, list[m.Message]] = defaultdict(list)
         self.conductor = "conductor"
@@ -96,6 +105,7 @@ class WorkerState:
         """Addresses of peers that are no more, for whoever has the mailbox to forget."""
         self._lives: dict[int, Live] = {}
         self.room = Room(caches, self._lives, go_on=scheduler.put_back, forget=self.forget)
+        self.forks = Forks(caches, self.room, self._branch)
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
         self.streams = HandOver(
@@ -203,6 +213,7 @@ class WorkerState:
         live.is_closed = True
         for run in live.runs.values():
             run.is_closed = True
+            run.drop_rows()
         if live.in_flight == 0:
             self._release(live)
 
@@ -236,7 +247,8 @@ class WorkerState:
 
     def _start(self, live: Live, message: m.StartWalk) -> None:
         inputs = {name: self.lending.receive(value) for name, value in message.inputs.items()}
-        run = WalkRun(self, live, self.plans[message.graph], message.track, message.walk, inputs)
+        plan = self.plans[message.graph]
+        run = WalkRun(self, live, plan, message.track, message.walk, inputs, message.most)
         live.runs[(message.track, message.walk)] = run
         run.start()
 
@@ -260,24 +272,39 @@ class WorkerState:
     def push(self, run: WalkRun, stream: str, value: Any) -> None:
         self.streams.write(run.live, stream, value)
 
-    def emit(self, run: WalkRun, output: str, value: Any) -> None:
+    def emit(self, run: WalkRun, output: str, value: Any, index: int | None) -> None:
         live = run.live
         opened = live.opened
         if output not in opened.outputs or not opened.client:
             return  # not asked for, or asked for by nobody: a warm-up
         item = self.lending.send(value)  # the client frees it
         live.emitted[output] = live.emitted.get(output, 0) + 1
-        self._say_emitted(opened.client, output, opened.tag, item)
+        self._say_emitted(opened.client, output, opened.tag, item, index)
 
-    def _say_emitted(self, client: str, output: str, tag: int, item: m.Value) -> None:
+    def _say_emitted(self, client: str, output: str, tag: int, item: m.Value, index: int | None) -> None:
         """One message for all rows of a batch: a message for each costs both ends more than its item."""
         said = self.outbox[client]
         last = said[-1] if said else None
-        if isinstance(last, m.Emitted) and last.output == output:
+        of_rows = index is not None
+        if isinstance(last, m.Emitted) and last.output == output and (not last.indexes) is not of_rows:
             last.tags.append(tag)
             last.items.append(item)
+            if index is not None:
+                last.indexes.append(index)
         else:
-            said.append(m.Emitted(output, [tag], [item]))
+            said.append(m.Emitted(output, [tag], [item], [] if index is None else [index]))
+
+    def begin_fan(self, fan: FanRun) -> None:
+        self.forks.begin(fan)
+
+    def start_rows(self, fan: FanRun) -> list[FanRow]:
+        return self.forks.start(fan)
+
+    def end_row(self, row: FanRow) -> None:
+        self.forks.end(row)
+
+    def end_fan(self, fan: FanRun) -> None:
+        self.forks.over(fan)
 
     def is_over(self, run: WalkRun, stream: str) -> bool:
         return self.streams.read_end(run.live, stream).is_done
@@ -293,8 +320,19 @@ class WorkerState:
         """Something has changed: who waits for room may have it, and who is watched may have come to rest."""
         if self.room.waiting:
             self.room.retry()
+        if self.forks.waiting:
+            self._start_more_rows()
         if self._watched.rounds:
             self._watched.answer()
+
+    def _start_more_rows(self) -> None:
+        for fan in self.forks.fans:
+            run = fan.run
+            try:
+                if fan in run.fans:
+                    run.more_rows(fan)
+            except Exception as error:  # whatever it is, it is this request's
+                self._broke(run.live, run.track, run.walk, error, fan.op.place)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -314,8 +352,14 @@ class WorkerState:
         if op.has_streams and self.streams.holds_up(call):
             return
         if op.component in self.caches:
-            call.tokens = _tokens(call)
-        branch = call.branch = live.branches.get(op.at) or self._branch(live, op.at)
+            call.tokens = _tokens(call, self.token_counts.get(op.key) if self.token_counts else None)
+        row = call.frame.row
+        if row is None:
+            branch = call.branch = live.branches.get(op.at) or self._branch(live, op.at)
+        else:
+            branch = call.branch = row.branches[op.at]
+            if op.keeps:
+                row.check(call)
         if op.takes_turns:
             if branch.is_busy:
                 branch.waiting.append(call)
@@ -366,6 +410,8 @@ class WorkerState:
         if work is not None:
             for call in work.calls:
                 call.run.live.in_flight += 1
+            if self.forks.fans_open:
+                self.forks.fly(work.calls)
         if self._watched.rounds:
             self._watched.answer()
         return work
@@ -375,13 +421,13 @@ class WorkerState:
         op, run, values = call.op, call.run, call.values
         if op.reads:
             values = values | dict(zip(op.reads, call.helpings, strict=True))
-        live, done = run.live, call.done
+        live, done, frame = run.live, call.done, call.frame
         row = Row(  # by place: names would take a third longer, for every row
             values,
             call.branch,
             live.options,
-            (live.opened.seed, 0, run.track, run.walk),
-            call.frame.turn,
+            (live.opened.seed, 0 if frame.row is None else frame.row.index, run.track, run.walk),
+            frame.turn,
             piece,
             done,
             done + piece >= call.tokens,
@@ -422,8 +468,12 @@ class WorkerState:
 
     def _has_landed(self, call: Call) -> bool:
         """The row is no longer in flight. False if its request is closed; its last row releases it."""
-        live = call.run.live
+        live, row = call.run.live, call.frame.row
         live.in_flight -= 1
+        if row is not None:
+            row.in_flight -= 1
+            if row.is_over and row.in_flight == 0:
+                self.forks.drop(row)
         if live.is_closed and live.in_flight == 0:
             self._release(live)
         return not live.is_closed
@@ -518,8 +568,7 @@ class WorkerState:
         """
         for message in error.messages:
             if isinstance(message, m.Emitted) and len(message.tags) > 1:
-                alone = zip(message.tags, message.items, strict=True)
-                self.outbox[error.to] += [m.Emitted(message.output, [tag], [item]) for tag, item in alone]
+                self.outbox[error.to] += message.alone()
                 continue
             live = self._sender(error.to, message)
             if live is not None:
@@ -541,6 +590,7 @@ class WorkerState:
         broke = m.WalkBroke(live.opened.number, track, walk, fault_of(error, place))
         if run is not None:
             run.is_closed = True
+            run.drop_rows()
             broke = m.WalkBroke(broke.number, track, walk, broke.fault, run.wrote, _emitted(run))
         self._say(self.conductor, broke)
 
@@ -556,10 +606,14 @@ def _emitted(run: WalkRun) -> dict[str, int]:
     return {name: run.live.emitted[name] for name in run.emitted if name in run.live.emitted}
 
 
-def _tokens(call: Call) -> int:
-    """How many tokens a cached component is given: the longest of what it takes, which is token-first."""
-    tokens = max((len(value) for value in call.values.values() if _has_length(value)), default=1)
-    if tokens == 0:
+def _tokens(call: Call, count: Callable[..., int] | None) -> int:
+    """How many tokens a cached component is given: what its method says (``token_count``), or the longest of
+    what it takes, which is token-first."""
+    if count is not None:
+        tokens = count(**call.values)
+    else:
+        tokens = max((len(value) for value in call.values.values() if _has_length(value)), default=1)
+    if tokens <= 0:
         raise ValueError(f"{call.op.place}: it takes no tokens; a cached component needs at least one")
     return tokens
 

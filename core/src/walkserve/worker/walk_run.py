@@ -15,10 +15,13 @@ a call gave. Calls become visible here only when their batch is finished.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from walkserve.graph.plan import Block, LoopOp, Op, Plan
+from walkserve.graph.plan import Child, FanOp, LoopOp, Op, Plan
+from walkserve.worker.fan_run import FanRow, FanRun
+from walkserve.worker.frame import Frame
 from walkserve_sdk.runtime import Stop
 
 if TYPE_CHECKING:
@@ -37,14 +40,29 @@ class Host(Protocol):
     def push(self, run: WalkRun, stream: str, value: Any) -> None:
         """A committed turn wrote to a stream."""
 
-    def emit(self, run: WalkRun, output: str, value: Any) -> None:
-        """A committed turn gave an output."""
+    def emit(self, run: WalkRun, output: str, value: Any, index: int | None) -> None:
+        """A committed turn gave an output; in a row of a Fan, the row's index says which."""
 
     def is_over(self, run: WalkRun, stream: str) -> bool:
         """Whether the stream's last helping was handed over before."""
 
     def stop_writer(self, run: WalkRun, stream: str, reason: str) -> None:
         """A reader wants its writer to stop."""
+
+    def begin_fan(self, fan: FanRun) -> None:
+        """Rows are about to start: they all go on from the branches as they are now."""
+
+    def start_rows(self, fan: FanRun) -> list[FanRow]:
+        """Start as many as there is room for, one at least if none runs; ``more_rows`` is called later."""
+
+    def end_row(self, row: FanRow) -> None:
+        """Nothing of this row counts any more."""
+
+    def end_fan(self, fan: FanRun) -> None:
+        """The same of the whole Fan; its rows are over."""
+
+    def stack(self, values: list[Any]) -> Any:
+        """What all rows gave, None from a row that gave nothing: one tensor if that can be, else a list."""
 
     def ended(self, run: WalkRun) -> None:
         """The run is over; read ``ended_by`` and ``results()``."""
@@ -66,38 +84,6 @@ class Call:
         self.tokens = 1  # of a cached component: how many in all
         self.done = 0  # and how many of them earlier pieces have brought into the cache
         self.arrival = 0
-
-
-class Frame:
-    """One turn of one block."""
-
-    __slots__ = (
-        "before",
-        "block",
-        "critical",
-        "is_dropped",
-        "left",
-        "loop",
-        "slots",
-        "turn",
-        "undo",
-        "waits",
-    )
-
-    def __init__(self, block: Block, slots: list[Any], loop: LoopRun | None, turn: int) -> None:
-        self.block = block
-        self.slots = slots
-        self.waits = block.waits.copy()
-        self.left = len(block.children)
-        self.critical = block.critical
-        self.loop = loop
-        self.turn = turn
-        self.is_dropped = False  # its loop had stopped before: nothing of this turn counts
-        # Where nodes trail, a turn may have run ahead of one that stops: what it takes to forget it.
-        self.undo: list[Callable[[], None]] | None = [] if block.trails else None
-        self.before: tuple[list[Any], list[int]] | None = (
-            None  # carried, and lengths collected, before this turn
-        )
 
 
 class LoopRun:
@@ -144,6 +130,7 @@ class WalkRun:
     Args:
         live: The request it belongs to.
         track: Name of its track; ``walk`` counts the track's Walks from 0.
+        most: Tokens that a branch of each cached component may come to; only of a graph with a Fan.
     """
 
     __slots__ = (
@@ -151,10 +138,12 @@ class WalkRun:
         "counts",
         "emitted",
         "ended_by",
+        "fans",
         "host",
         "is_closed",
         "live",
         "loops",
+        "most",
         "plan",
         "sampled",
         "top",
@@ -165,7 +154,14 @@ class WalkRun:
     )
 
     def __init__(
-        self, host: Host, live: Live, plan: Plan, track: str, walk: int, inputs: dict[str, Any]
+        self,
+        host: Host,
+        live: Live,
+        plan: Plan,
+        track: str,
+        walk: int,
+        inputs: dict[str, Any],
+        most: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.host = host
         self.live = live
@@ -179,8 +175,10 @@ class WalkRun:
         self.wrote: dict[str, int] = {}
         self.emitted: dict[str, int] = {}
         self.is_closed = False
+        self.most = most
         self.loops: list[LoopRun] = []
-        self._todo: deque[tuple[Frame, Op | LoopOp]] = deque()  # children whose waiting is over
+        self.fans: list[FanRun] = []
+        self._todo: deque[tuple[Frame, Child]] = deque()  # children whose waiting is over
         slots: list[Any] = [None] * plan.top.slots
         for name, slot in plan.inputs:
             slots[slot] = inputs[name]
@@ -208,6 +206,8 @@ class WalkRun:
             self._keep(op, frame, gives)
         if frame.loop is not None:
             self._finish_in_loop(call, frame.loop, stop)
+        elif stop is not None and frame.row is not None:
+            self._stop_row(op, frame.row, stop)
         elif stop is not None:
             self._end(stop.reason)
         else:
@@ -223,11 +223,13 @@ class WalkRun:
             if value is not None:
                 self.wrote[stream] = self.wrote.get(stream, 0) + 1
                 self.host.push(self, stream, value)
+        row = frame.row
+        index = None if row is None else row.index
         for name, output in op.outputs:
             value = gives.get(name)
             if value is not None:
                 self.emitted[output] = self.emitted.get(output, 0) + 1
-                self.host.emit(self, output, value)
+                self.host.emit(self, output, value, index)
 
     def _finish_in_loop(self, call: Call, loop: LoopRun, stop: Stop | None) -> None:
         frame, op = call.frame, call.op
@@ -262,18 +264,21 @@ class WalkRun:
         for index in frame.block.firsts:
             self._todo.append((frame, frame.block.children[index]))
 
-    def _launch(self, frame: Frame, child: Op | LoopOp) -> None:
-        if isinstance(child, LoopOp):
+    def _launch(self, frame: Frame, child: Child) -> None:
+        if isinstance(child, Op):  # first: of all children that is what most are
+            if frame.loop is not None and not child.critical:
+                queue = frame.loop.queues.setdefault(child.index, deque())
+                queue.append(frame)
+                if len(queue) == 1:  # else an earlier turn of this node is still to run
+                    self._trail(frame.loop, child)
+            elif child.when is None or frame.slots[child.when]:
+                self.host.offer(Call(self, child, frame))
+            else:
+                self._done(frame, child)
+        elif isinstance(child, LoopOp):
             self._begin_loop(child, frame)
-        elif frame.loop is not None and not child.critical:
-            queue = frame.loop.queues.setdefault(child.index, deque())
-            queue.append(frame)
-            if len(queue) == 1:  # else an earlier turn of this node is still to run
-                self._trail(frame.loop, child)
-        elif child.when is None or frame.slots[child.when]:
-            self.host.offer(Call(self, child, frame))
         else:
-            self._done(frame, child)
+            self._begin_fan(child, frame)
 
     def _trail(self, loop: LoopRun, op: Op) -> None:
         """Offer a trailing node's next turn, if one has come as far."""
@@ -287,7 +292,7 @@ class WalkRun:
                 self._done(frame, op)
             queue.popleft()
 
-    def _done(self, frame: Frame, child: Op | LoopOp) -> None:
+    def _done(self, frame: Frame, child: Child) -> None:
         """A child of this frame's block is complete, or skipped."""
         loop = frame.loop
         frame.left -= 1
@@ -296,7 +301,9 @@ class WalkRun:
             if frame.waits[one] == 0:
                 self._todo.append((frame, frame.block.children[one]))
         if loop is None:
-            if frame.left == 0:
+            if frame.left == 0 and frame.row is not None:
+                self._end_row(frame.row)
+            elif frame.left == 0:
                 self._end(self.ended_by)
             return
         if child.critical:
@@ -353,7 +360,7 @@ class WalkRun:
         for target, items in loop.each:
             slots[target] = items[turn]
         loop.turns += 1
-        frame = Frame(loop.op.body, slots, loop, turn)
+        frame = Frame(loop.op.body, slots, loop, turn, loop.outer.row)
         loop.frames.append(frame)
         self._begin(frame)
 
@@ -384,6 +391,8 @@ class WalkRun:
                 self._drop(inner, undoes=undoes)
             loop.is_over = True
             self.loops.remove(loop)
+        for fan in [fan for fan in self.fans if fan.outer is frame]:
+            self._drop_fan(fan)
         for undo in reversed(frame.undo or ()) if undoes else ():
             undo()
 
@@ -392,15 +401,73 @@ class WalkRun:
             return
         loop.is_over = True
         self.loops.remove(loop)
-        self.ended_by = loop.ended_by
         outer = loop.outer
+        if outer.row is None:
+            self.ended_by = loop.ended_by
+        else:
+            outer.row.ended_by = loop.ended_by
         for (_, target), value in zip(loop.op.carry_out, loop.carried, strict=True):
             outer.slots[target] = value
         for (_, target), collected in zip(loop.op.collect, loop.collected, strict=True):
             outer.slots[target] = collected
         self._done(outer, loop.op)
 
+    # --- rows -------------------------------------------------------------------------------------
+
+    def more_rows(self, fan: FanRun) -> None:
+        """There may be room for rows that waited for it."""
+        self._start_rows(fan)
+        self._settle()
+
+    def drop_rows(self) -> None:
+        """The Walk has come to its end, however that was: no row counts any more."""
+        for fan in list(self.fans):
+            self._drop_fan(fan)
+
+    def _begin_fan(self, op: FanOp, outer: Frame) -> None:
+        fan = FanRun(self, op, outer)
+        self.fans.append(fan)
+        self.host.begin_fan(fan)
+        self._start_rows(fan)
+
+    def _start_rows(self, fan: FanRun) -> None:
+        for row in self.host.start_rows(fan):
+            self._begin(row.frame)
+        if fan.is_done:
+            fan.give(self.host.stack)
+            if fan.ended_by is not None:
+                self.ended_by = fan.ended_by
+            self._drop_fan(fan)
+            self._done(fan.outer, fan.op)
+
+    def _stop_row(self, op: Op, row: FanRow, stop: Stop) -> None:
+        """Outside a loop a Stop ends its row: at once, or when all of it is done if it keeps that."""
+        row.ended_by = stop.reason
+        if stop.keep:
+            self._done(row.frame, op)
+        else:
+            self._end_row(row)
+
+    def _end_row(self, row: FanRow) -> None:
+        fan = row.fan
+        self._drop_row(row)
+        self._start_rows(fan)
+
+    def _drop_row(self, row: FanRow) -> None:
+        """Its branches are its own, so there is nothing to undo."""
+        self._drop(row.frame, undoes=False)
+        row.fan.end_row(row)
+        self.host.end_row(row)
+
+    def _drop_fan(self, fan: FanRun) -> None:
+        for row in list(fan.open):
+            self._drop_row(row)
+        self.fans.remove(fan)
+        self.host.end_fan(fan)
+
     def _end(self, reason: str) -> None:
         self.ended_by = reason
         self.is_closed = True
+        if self.fans:
+            self.drop_rows()
         self.host.ended(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -47,13 +46,14 @@ class Heard:
     def result(self, pieces: Iterable[OutputEvent]) -> Result:
         """The whole, once all pieces are there."""
         assert self.started is not None and self.done is not None
-        by_output: dict[str, list[Any]] = {output: [] for output in self.started.outputs}
+        by_output: dict[str, list[OutputEvent]] = {output: [] for output in self.started.outputs}
         for piece in pieces:
-            by_output[piece.output].append(piece.data)
+            by_output[piece.output].append(piece)
         joined = {
             output: join_pieces(
                 info.kind,
-                by_output[output],
+                [piece.data for piece in by_output[output]],
+                indexes=[piece.index for piece in by_output[output]],
                 many=info.many,
                 rate=info.rate or 0,
                 channels=info.channels or 1,
