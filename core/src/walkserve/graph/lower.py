@@ -14,12 +14,6 @@ def lower_model(model: type[Model]) -> dict[str, Plan]:
     Raises:
         DeclarationError: The graph uses something this runtime does not run yet; it is named.
     """
-    for stream in model.spec.streams.values():
-        if stream.by == "client":
-            raise DeclarationError(
-                f"{model.__name__}.{stream.name}: "
-                "streams written by the client are not served by this version"
-            )
     return {name: lower(model.__name__, graph) for name, graph in model.spec.graphs.items()}
 
 
