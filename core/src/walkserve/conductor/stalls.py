@@ -58,15 +58,20 @@ class Rounds:
         self.is_blocked = False
         self.answers: dict[str, m.Stuck] = {}
 
+    def begin(self) -> None:
+        """All that hold the request are asked once more."""
+        self.void()
+        self.round += 1
+        self.is_asked = True
+
     def void(self) -> None:
         """Something has gone on: whatever is answered to this round counts no more."""
-        self.round += 1
         self.is_asked = False
         self.answers.clear()
 
     def hear(self, answer: m.Stuck) -> None:
-        """An answer to an earlier round says nothing any more."""
-        if answer.round == self.round:
+        """An answer to a round that is void says nothing any more."""
+        if self.is_asked and answer.round == self.round:
             self.answers[answer.address] = answer
 
     def is_answered_by(self, holders: Set[str]) -> bool:
@@ -137,8 +142,7 @@ class Stalls:
         """Begin a round; whatever was answered before is void."""
         rounds = life.rounds
         if rounds is not None and life.phase is Phase.RUNNING:
-            rounds.void()
-            rounds.is_asked = True
+            rounds.begin()
             for address in life.holders:
                 self._say(address, m.Watch(life.number, rounds.round))
 
