@@ -77,8 +77,8 @@ class ClientStreams:
             size = m.size_bytes(item)
             if not (end.is_discarded or end.has_room_for(size)):
                 raise BadRequest(
-                    f"{name}: {end.written - end.taken:,} items of {end.unread_bytes:,} bytes are unread, "
-                    f"and {end.limit:,} items or {end.most_bytes:,} bytes may be; wait until some are taken",
+                    f"{name}: {end.written - end.taken:,} items ({end.unread_bytes:,} bytes) are unread, and "
+                    f"{end.limit:,} items or {end.most_bytes:,} bytes may be; wait until some are taken",
                     param=name,
                     code="stream_full",
                 )
