@@ -312,7 +312,7 @@ def test_a_fan_is_refused_by_name() -> None:
         plan_of(Fan(Node(tool, "look", takes="x", gives="y"), over={"x": "xs"}))
 
 
-def test_a_stream_of_the_client_is_refused_by_name() -> None:
+def test_a_stream_of_the_client_is_read_and_nobody_writes_it() -> None:
     class Live(Model):
         tool = Component("some.where:Tool")
         frames = Stream(by="client")
@@ -324,5 +324,5 @@ def test_a_stream_of_the_client_is_refused_by_name() -> None:
             yield self.read()
             return None
 
-    with pytest.raises(DeclarationError, match="Live.frames: streams written by the client are not served"):
-        lower_model(Live)
+    plan = lower_model(Live)["read"]
+    assert (plan.reads, plan.writes, the_loop(plan).streams) == (("frames",), (), ("frames",))
