@@ -304,9 +304,7 @@ def test_nothing_grows_however_long_a_request_lives(engine: Engine) -> None:
 # --- its journal --------------------------------------------------------------------------------------
 
 
-def test_what_the_client_wrote_is_in_the_journal_and_its_plan_agrees(
-    installed: None, tmp_path: Path
-) -> None:
+def test_what_the_client_wrote_is_in_the_journal_and_its_plan_agrees(installed: None, tmp_path: Path) -> None:
     with Engine("robot", device="cpu", journal=tmp_path) as engine:
         with engine.stream() as generation:
             for tick in [*TICKS, b"large" * 1000]:

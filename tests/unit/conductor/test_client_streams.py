@@ -130,7 +130,10 @@ def test_a_track_that_needs_no_stream_discards_it(desk: Callable[..., Desk]) -> 
         ([write(0, 1), finish(2)], "cues: item 2 came where 1 was due"),
         ([finish(0), write(0, 1)], "cues: the stream has ended, and takes no more"),
         ([finish(0), finish(0)], "cues: the stream has ended, and takes no more"),
-        ([write(0, 1, stream="codes")], "speaker takes no stream 'codes' from its client; did you mean 'cues'?"),
+        (
+            [write(0, 1, stream="codes")],
+            "speaker takes no stream 'codes' from its client; did you mean 'cues'?",
+        ),
         ([finish(0, stream="nothing")], "speaker takes no stream 'nothing' from its client; known: cues"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tensors of a Walk's outcome are freed once no track can name them any more, and not before they are read."""
+"""What a Walk gave is freed once no track can name it any more, and not before it is read."""
 
 from collections.abc import Callable
 from typing import Any

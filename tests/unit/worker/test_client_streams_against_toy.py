@@ -28,7 +28,7 @@ from walkserve_sdk import (
     WalkGraph,
     track,
 )
-from walkserve_sdk.streams import ChunkPolicy, Each
+from walkserve_sdk.streams import Each
 from walkserve_sdk.testing import ToyCall, ToyRuntime
 
 TAG = 7
@@ -73,7 +73,10 @@ class WritingRig(Rig):
 
 
 def both(
-    kind: type[Model], fakes: Callable[[], Mapping[str, object]], seed: int, items: Mapping[str, Sequence[Any]]
+    kind: type[Model],
+    fakes: Callable[[], Mapping[str, object]],
+    seed: int,
+    items: Mapping[str, Sequence[Any]],
 ) -> tuple[Given, Given]:
     """What the runtime gives, and the toy."""
     request = kind().request(options={"seed": 3})
@@ -231,7 +234,7 @@ class TwoOfTheClient(Model):
 @few
 @given(seed=seeds)
 def test_who_waits_for_the_client_is_not_stalled_however_full_its_own_streams_are(seed: int) -> None:
-    """``seen`` is full, and in ``more`` is nothing until the client, who has written all ticks, goes on with it."""
+    """``seen`` is full, and ``more`` has nothing until the client, who has written all ticks, writes to it."""
     fakes = {"eye": Eye(), "pilot": Pairs()}
     items = {"ticks": range(4), "more": [1, 2, 3, 4]}
     rig = WritingRig(TwoOfTheClient(), fakes, on("host", "eye") | on("rank0", "pilot"), seed, items=items)
