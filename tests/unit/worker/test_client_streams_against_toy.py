@@ -234,7 +234,7 @@ class TwoOfTheClient(Model):
 @few
 @given(seed=seeds)
 def test_who_waits_for_the_client_is_not_stalled_however_full_its_own_streams_are(seed: int) -> None:
-    """``seen`` is full, and ``more`` has nothing until the client, who has written all ticks, writes to it."""
+    """``seen`` is full, and ``more`` has nothing until the client, done with its ticks, writes to it."""
     fakes = {"eye": Eye(), "pilot": Pairs()}
     items = {"ticks": range(4), "more": [1, 2, 3, 4]}
     rig = WritingRig(TwoOfTheClient(), fakes, on("host", "eye") | on("rank0", "pilot"), seed, items=items)

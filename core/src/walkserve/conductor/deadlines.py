@@ -14,6 +14,7 @@ from walkserve.conductor.state import ConductorState
 LONGEST_S = 3600.0
 """To wait at a time: what a request may ask for is more than some clocks can wait."""
 _SPARE = 256
+_BRIEFEST_S = 0.001
 
 
 class Deadlines:
@@ -75,7 +76,7 @@ class Deadlines:
             if due <= now:
                 self._state.was_silent(number)
                 due = now + within_s
-            heappush(self._looks, (due, number))
+            heappush(self._looks, (max(due, now + _BRIEFEST_S), number))
 
     def wait_s(self) -> float | None:
         """How long nothing has to be done; None for as long as nothing is heard."""
