@@ -1,4 +1,4 @@
-"""A client of a real server that writes while its request runs: over sockets, and tensors in shared memory."""
+"""A client of a real server that writes while its request runs: over sockets, tensors in shared memory."""
 
 from __future__ import annotations
 

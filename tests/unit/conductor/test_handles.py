@@ -45,10 +45,20 @@ class Looper(Model):
                     x = made["x"]
                 case "use each":
                     yield self.use(x=(yield self.make(x=x))["x"])
+                case "use once":
+                    yield self.use(x=(yield self.make(x=x))["x"])
+                    return None
                 case "in a list":
                     x = [(yield self.make(x=x))["x"]]
                 case _:
                     x = (yield self.make(x=x))["x"]
+
+
+    @track
+    def waiting(self, request: Request, prepared: Outcome) -> Track:
+        if request.one("text") == "use once":
+            yield self.make(x=0)
+        return None
 
 
 @pytest.fixture
@@ -98,6 +108,13 @@ def test_what_a_walk_may_not_have_read_yet_is_kept(looper: Callable[[str], Desk]
     it = looper("use each")
     assert freed(it.hear(gave(0, x=1))) + settled(it) == []  # another worker is told to read it
     assert freed(it.hear(m.WalkEnded(0, "looping", 1, "end", 0, 0, {}, {}, {}, {}))) + settled(it) == [1]
+
+
+def test_a_track_that_has_returned_keeps_nothing(looper: Callable[[str], Desk]) -> None:
+    it = looper("use once")
+    assert freed(it.hear(gave(0, x=1))) + settled(it) == []
+    assert freed(it.hear(m.WalkEnded(0, "looping", 1, "end", 0, 0, {}, {}, {}, {}))) + settled(it) == [1]
+    assert it.state.open_requests == 1, "the other track goes on"
 
 
 def test_a_list_holds_what_is_in_it(looper: Callable[[str], Desk]) -> None:
