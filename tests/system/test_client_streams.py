@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.families import robot
+from tests.families import trial
+from tests.families.robot_family import Robot
 from tests.system.conftest import RunningServer
 
 from walkserve import messages as m
@@ -29,7 +30,7 @@ SOON_S = 20
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_server) -> RunningServer:
-    monkeypatch.setenv("PYTHONPATH", robot.install(tmp_path / "installed"))
+    monkeypatch.setenv("PYTHONPATH", trial.install(tmp_path / "installed", "robot"))
     return start_server("robot", "--port", "0").wait_until_ready()
 
 
@@ -54,8 +55,9 @@ async def client_of(server: RunningServer) -> AsyncIterator[Caller]:
 
 
 def submit(caller: Caller) -> Call:
-    request = Request(parts=(), outputs=("moves",), options=robot.Robot.Options(), seed=1, given=frozenset())
-    return caller.submit("robot", request, writes=[robot.Robot.ticks])
+    options = Robot.Options()
+    request = Request(parts=(), outputs=("moves",), options=options, seed=1, given=frozenset())
+    return caller.submit("robot", request, writes=[Robot.ticks])
 
 
 async def next_move(call: Call) -> object:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.families import robot
+from tests.families import trial
 from tests.unit.test_engine_api import SOON_S, apart, eventually, halted, is_idle, threads_left
 
 from walkserve import Engine
@@ -30,10 +30,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The family is installed."""
     folder = tmp_path_factory.mktemp("robot")
     with pytest.MonkeyPatch.context() as patch:
-        for path in reversed(robot.install(folder).split(":")[:2]):
+        for path in reversed(trial.install(folder, "robot").split(":")[:2]):
             patch.syspath_prepend(path)
         yield
-        sys.modules.pop("robot", None)
+        for name in ("robot_family", "robot_family.parts"):
+            sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,6 @@ class Looper(Model):
                 case _:
                     x = (yield self.make(x=x))["x"]
 
-
     @track
     def waiting(self, request: Request, prepared: Outcome) -> Track:
         if request.one("text") == "use once":
