@@ -170,7 +170,7 @@ def test_when_the_request_has_seen_enough_what_is_written_goes_nowhere(engine: E
     [
         (lambda one: one.send("tick", 1), "'tick' is no stream that this request's client writes; did you"),
         (lambda one: one.end("observations"), "'observations' is no stream that this request's client"),
-        (lambda one: one.send("ticks", {}), "ticks: no stream can hold a value of type dict"),
+        (lambda one: one.send("ticks", {1, 2}), "ticks: no stream can hold a value of type set"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_the_request_goes_on(engine: Engine, write, told) -> None:

@@ -16,7 +16,7 @@ RANK0, CONDUCTOR = "pipe.rank0", "conductor"
 
 
 def tensors(row: Any) -> RowResult:
-    return RowResult({"n": {"a": "tensor"}})
+    return RowResult({"n": {"a tensor"}})
 
 
 def test_what_a_reader_has_read_is_freed_and_forgotten_while_the_request_lives(

@@ -81,7 +81,8 @@ class Generation(Iterator[OutputEvent]):
         that reads them has returned, or the request has ended well, the item goes nowhere.
 
         Args:
-            value: Bytes, text, a number, an array in host memory, or a list of these; it is copied.
+            value: Bytes, text, a number, an array in host memory, a list of these, or a record of all but
+                bytes; it is copied.
 
         Raises:
             BadRequest: It is no such stream, or was ended, or cannot hold this; the request goes on.

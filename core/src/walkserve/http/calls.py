@@ -76,7 +76,8 @@ class Call:
         lie unread. Where nobody reads any more, the item goes nowhere.
 
         Args:
-            value: Bytes, text, a number, an array, or a list of these; it is copied.
+            value: Bytes, text, a number, an array, a list of these, or a record of all but bytes; it is
+                copied.
 
         Raises:
             BadRequest: It is no such stream, or was ended, or cannot hold this; the request goes on.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from walkserve.messages import Array, Blob, TensorRef, Value
+from walkserve.messages import Array, Blob, Items, Named, TensorRef, Value
 from walkserve.transport.shm import ArenaReader
 from walkserve_sdk.errors import BadRequest, shown
 
@@ -42,7 +43,7 @@ def _copy(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> NDArr
 
 
 _NUMERIC = "biufc"
-_CURE = "give bytes, text, a number, an array, or a list of these"
+_CURE = "give bytes, text, a number, an array, a list of these, or a record without bytes"
 
 
 def as_value(value: Any, param: str) -> Value:
@@ -51,14 +52,23 @@ def as_value(value: Any, param: str) -> Value:
     Raises:
         BadRequest: No message can hold it.
     """
-    if isinstance(value, list | tuple):
-        for index, one in enumerate(value):
-            if isinstance(one, list | tuple):
-                raise BadRequest(
-                    f"{param}: item {index} of a list is a list itself; give it flat", param=param
-                )
-        return [_single(one, param) for one in value]
-    return _single(value, param)
+    if isinstance(value, Mapping):
+        return Named({str(name): _field(one, f"{param}.{name}") for name, one in value.items()})
+    return _listed(value, param) if isinstance(value, list | tuple) else _single(value, param)
+
+
+def _field(value: Any, param: str) -> Any:
+    made = _listed(value, param) if isinstance(value, list | tuple) else _single(value, param)
+    if any(isinstance(one, Blob) for one in (made if isinstance(made, list) else [made])):
+        raise BadRequest(f"{param}: a record holds no bytes; send them beside it, in a list", param=param)
+    return made
+
+
+def _listed(value: Sequence[Any], param: str) -> Items:
+    for index, one in enumerate(value):
+        if isinstance(one, list | tuple):
+            raise BadRequest(f"{param}: item {index} of a list is a list itself; give it flat", param=param)
+    return [_single(one, param) for one in value]
 
 
 def _single(value: Any, param: str) -> bool | int | float | str | Blob | Array:
