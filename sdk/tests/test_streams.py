@@ -139,6 +139,11 @@ def test_left_context_stands_before_what_is_fresh() -> None:
         (lambda: SlidingWindow(2, 3), "SlidingWindow: step=3 skips items of a window of 2"),
         (lambda: LeftContext(1, 0), "LeftContext: context=0, but it must be at least 1"),
         (lambda: Stream(limit=0), "Stream: limit=0, but it must be at least 1"),
+        (lambda: Stream(idle_s=5), "Stream: idle_s says how long a client may be silent; write by='client'"),
+        (
+            lambda: Stream(by="client", idle_s=0),
+            "Stream: idle_s=0; give a number of seconds above 0, or math.inf",
+        ),
         (
             lambda: Stream(by="server"),  # type: ignore[arg-type]
             "Stream: by='server'; a stream is written by a 'track' or by the 'client'",

@@ -27,7 +27,7 @@ class Array(Struct, frozen=True, tag="array"):
     data: bytes
 
 
-class TensorRef(Struct, frozen=True, tag="ref"):
+class TensorRef(Struct, frozen=True, tag="ref", weakref=True):
     """Where a large tensor is: a slot in its owner's arena, held until the owner is told to free it."""
 
     owner: str  # the worker's address
@@ -197,7 +197,8 @@ class Submit(Message, frozen=True):
     """Serve this request, checked by the model's own gate; answer to ``client`` under ``tag``.
 
     ``label`` is its id as its client knows it, for logs. It fails when it has not ended ``timeout_s`` after
-    its client asked for it, of which ``passed_s`` are over.
+    its client asked for it, of which ``passed_s`` are over. Of the streams that are the client's to write it
+    will write those in ``writes``; the others end at once.
     """
 
     client: str
@@ -211,6 +212,26 @@ class Submit(Message, frozen=True):
     label: str = ""
     timeout_s: float | None = None
     passed_s: float = 0.0
+    writes: tuple[str, ...] = ()
+
+
+class WriteStream(Message, frozen=True):
+    """Items of a stream that the client writes, from index ``first``."""
+
+    client: str
+    tag: int
+    stream: str
+    first: int
+    items: list[Value]
+
+
+class FinishStream(Message, frozen=True):
+    """The client writes no more to this stream; it wrote ``total`` items."""
+
+    client: str
+    tag: int
+    stream: str
+    total: int
 
 
 class Cancel(Message, frozen=True):
@@ -241,6 +262,18 @@ class Admitted(Message, frozen=True):
     """The request is given its caches and runs."""
 
     tag: int
+
+
+class ItemsTaken(Message, frozen=True):
+    """Of a stream that the client writes, items below ``taken`` are read.
+
+    ``is_discarded``: nobody reads any more; what is still written goes nowhere.
+    """
+
+    tag: int
+    stream: str
+    taken: int
+    is_discarded: bool = False
 
 
 class RequestEnded(Message, frozen=True):
@@ -523,11 +556,11 @@ class Report(Message, frozen=True):
     client: str
 
 
-# --- worker to worker ---------------------------------------------------------------------------------
+# --- worker to worker; of a stream that the client writes, the conductor stands in for its writer -------
 
 
 class StreamItems(Message, frozen=True):
-    """Items of a stream, from index ``first``; acknowledged to the rank that writes it."""
+    """Items of a stream, from index ``first``; acknowledged to whoever writes it."""
 
     number: int
     stream: str
@@ -686,6 +719,8 @@ class RequestClosed(Message, frozen=True):
 
 ToConductor = (
     Submit
+    | WriteStream
+    | FinishStream
     | Cancel
     | Attach
     | Drain
@@ -700,6 +735,7 @@ ToConductor = (
     | BranchForked
     | Blocked
     | Stuck
+    | StreamTaken
     | RequestClosed
 )
 ToWorker = (
@@ -720,7 +756,16 @@ ToWorker = (
     | FreeTensors
 )
 ToClient = (
-    Admitted | RequestEnded | RequestFailed | ServerState | Loading | Emitted | Reported | Traced | Profiled
+    Admitted
+    | ItemsTaken
+    | RequestEnded
+    | RequestFailed
+    | ServerState
+    | Loading
+    | Emitted
+    | Reported
+    | Traced
+    | Profiled
 )
 
 Post = tuple[str, Message]

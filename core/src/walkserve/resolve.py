@@ -14,7 +14,6 @@ from walkserve.checkpoints import HubAccess, resolve_checkpoint
 from walkserve.conductor.placement import Placement, place, read_placement, worker_prefix
 from walkserve.config import CACHE_TOKENS, ModelConfig, rank_number
 from walkserve.errors import SettingError
-from walkserve.graph.lower import lower_model
 from walkserve.journal.folder import usable_folder
 from walkserve.model_names import ModelName, parse_model_name
 from walkserve.plugins import find_models, load_model
@@ -123,8 +122,6 @@ def resolve_models(models: Sequence[str | AskedModel], **choices: Unpack[Choices
     plugins = choices.get("plugins", ())
     found = find_models(plugins)
     families = [load_model(name.family, plugins) for name in names]
-    for family in families:
-        lower_model(family)
     placement.check({name.served: name.family for name in names}, found.names)
     ranks = [
         place(

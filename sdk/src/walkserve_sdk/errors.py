@@ -93,6 +93,14 @@ class UnsupportedSurface(BadRequest):
     code = "unsupported_surface"
 
 
+class ClientIdle(WalkserveError):
+    """Its client wrote nothing to a stream for as long as that allows, and all of it waited for an item."""
+
+    status = 408
+    type = "timeout"
+    code = "client_idle"
+
+
 # --- the runtime's fault ------------------------------------------------------------------------------
 
 
@@ -133,6 +141,7 @@ class WalkFailed(WalkserveError):
 
 _BY_CODE: dict[str | None, type[WalkserveError]] = {
     "component_failed": ComponentError,
+    ClientIdle.code: ClientIdle,
     ContextLengthExceeded.code: ContextLengthExceeded,
     DeadlineExceeded.code: DeadlineExceeded,
     MediaTooLarge.code: MediaTooLarge,

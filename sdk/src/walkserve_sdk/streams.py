@@ -18,6 +18,9 @@ from typing import Any, Literal, Protocol
 
 from walkserve_sdk.errors import DeclarationError
 
+IDLE_S = 60.0
+"""How long a client that writes a stream may be silent, where its family does not say."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -172,7 +175,9 @@ class Stream:
         policy: How much is one helping.
         limit: Items waiting (written, not yet handed over) at which the writer is no longer *started*; a
             started write always succeeds whole. A guard of memory, not a throttle.
-        by: ``"client"`` for a stream that the client writes and closes.
+        by: ``"client"`` for a stream that the client writes, while the request runs, and ends.
+        idle_s: Of a client's stream: so many seconds without an item, while all of the request waits for
+            one, fail it. By default a minute; ``math.inf`` waits for as long as the request may take.
     """
 
     def __init__(
@@ -181,10 +186,15 @@ class Stream:
         *,
         limit: int = 8192,
         by: Literal["track", "client"] = "track",
+        idle_s: float | None = None,
     ) -> None:
         _positive("Stream", limit=limit)
         if by not in ("track", "client"):
             raise DeclarationError(f"Stream: by={by!r}; a stream is written by a 'track' or by the 'client'")
+        if idle_s is not None and by != "client":
+            raise DeclarationError("Stream: idle_s says how long a client may be silent; write by='client'")
+        if idle_s is not None and not idle_s > 0:
+            raise DeclarationError(f"Stream: idle_s={idle_s}; give a number of seconds above 0, or math.inf")
         if isinstance(policy, type) or not (policy is None or hasattr(policy, "cut")):
             raise DeclarationError(
                 f"Stream({policy!r}): it is no chunk policy; give one, Fixed(7) for instance"
@@ -197,6 +207,7 @@ class Stream:
             )
         self.limit = limit
         self.by = by
+        self.idle_s = IDLE_S if idle_s is None else idle_s
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

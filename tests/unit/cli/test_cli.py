@@ -235,12 +235,11 @@ def test_a_token_file_holds_a_token(mute: Path) -> None:
 
 
 UNRUN = """
-from walkserve_sdk import Audio, Component, Fan, Loop, Model, Node, Output, Stream, WalkGraph, track
+from walkserve_sdk import Audio, Component, Model, Node, Output, WalkGraph, track
 
 class Unrun(Model):
     ink = Component("nowhere:Ink", device="cpu")
     pen = Component("nowhere:Pen")
-    strokes = Stream(by="client")
     sound = Output(Audio(rate=8_000))
     draw = WalkGraph({parts})
 
@@ -255,10 +254,6 @@ DRAWS = 'Node(pen, "draw", takes="text", gives="out", to=sound)'
     ("parts", "message"),
     [
         (
-            f'Loop(Node(pen, "look", takes=strokes), {DRAWS})',
-            "Unrun.strokes: streams written by the client are not served by this version",
-        ),
-        (
             f'Node(ink, "mix"), {DRAWS}',
             "Unrun.draw: it calls 'ink' on the CPU and 'pen' on a device; this version runs all components "
             "of one graph on one rank: give each its own graph",
@@ -269,10 +264,7 @@ DRAWS = 'Node(pen, "draw", takes="text", gives="out", to=sound)'
 def test_a_declaration_that_this_version_does_not_run_is_one_line_before_anything_starts(
     tmp_path: Path, parts: str, message: str, command: str
 ) -> None:
-    source = UNRUN.format(parts=parts)
-    if "strokes)" not in parts:
-        source = source.replace('    strokes = Stream(by="client")\n', "")
-    (tmp_path / "unrun.py").write_text(source)
+    (tmp_path / "unrun.py").write_text(UNRUN.format(parts=parts))
     add_plugin(tmp_path, "unrun", "unrun:Unrun")
     run = walkserve(*command.split(), path=tmp_path)
     assert (run.code, run.out) == (1, "")

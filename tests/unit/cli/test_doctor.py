@@ -142,13 +142,12 @@ def test_a_family_that_this_version_does_not_run_is_a_warning(shelf, good):
     shelf.add(
         "hum",
         good("Hum")
-        .replace("    sound = ", "    heard = Stream(by='client')\n    sound = ")
-        .replace("WalkGraph(Node", "WalkGraph(Loop(Node(voice, 'hear', takes=heard), times=1), Node")
-        .replace("import Audio", "import Loop, Stream, Audio"),
+        .replace("    sound = ", "    ear = Component('nowhere:Ear', device='cpu')\n    sound = ")
+        .replace("WalkGraph(Node", "WalkGraph(Node(ear, 'hear'), Node"),
     )
     found = plugin(shelf, "hum")
     assert found["state"] == "warning", found
-    assert "not served yet" in found["says"]
+    assert "not served yet" in found["says"] and "give each its own graph" in found["says"]
 
 
 def test_no_plugin_at_all_is_a_warning(monkeypatch):

@@ -101,6 +101,20 @@ class Speaker(Model):
         return None
 
 
+class Listener(Speaker):
+    """It also hears what its client says meanwhile."""
+
+    cues = Stream(by="client", limit=3, idle_s=10)
+    hear = WalkGraph(Loop(Node(Speaker.codec, "hear", takes=cues, gives="heard")))
+
+    @track
+    def listening(self, request: Request, prepared: Outcome) -> Track:
+        if request.one("text") == "silence":
+            return None
+        yield self.hear()
+        return None
+
+
 class Plain(Model):
     """No prepare, no budget, one track, one worker; a warm-up."""
 
@@ -179,6 +193,7 @@ class Desk:
         model: str = "speaker",
         client: str = CLIENT,
         timeout_s: float | None = None,
+        writes: tuple[str, ...] = (),
         **options: Any,
     ) -> dict[str, list[m.Message]]:
         served = self.served.get(model)
@@ -196,6 +211,7 @@ class Desk:
                 3,
                 tuple(options),
                 timeout_s=timeout_s,
+                writes=writes,
             )
         )
 
@@ -217,9 +233,10 @@ def desk() -> Callable[..., Desk]:
         ready: bool = True,
         warm: bool = False,
         plain: bool = False,
+        hears: bool = False,
         journals: Journals | None = None,
     ) -> Desk:
-        model = ColdSpeaker() if warm else Speaker()
+        model = ColdSpeaker() if warm else Listener() if hears else Speaker()
         models: dict[str, tuple[Model, Mapping[str, str]]] = {
             "speaker": (model, {"tokenizer": HOST, "lm": RANK0, "codec": RANK0})
         }

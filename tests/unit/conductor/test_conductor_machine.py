@@ -10,13 +10,16 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.conductor.conftest import Listener
 
 from walkserve import messages as m
 from walkserve.conductor import lives
 from walkserve.conductor.life_table import TABLE, Event, Phase
+from walkserve.writing import Writing
 
 CLIENT, CONDUCTOR = "http", "conductor"
 WORKERS = ("speaker.host", "speaker.rank0")
+CUES = Listener.cues
 PAGES = 20  # one request may take 16 of them, so that two seldom run at once
 ANY = st.integers(0, 999)
 SELDOM = st.sampled_from([False] * 5 + [True])
@@ -33,7 +36,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = self.make(pages=PAGES)
+        self.desk = self.make(pages=PAGES, hears=True)
         self.mail: dict[tuple[str, str], deque[m.Message]] = defaultdict(deque)
         self.at_work: dict[str, list[m.StartWalk]] = {f"{worker}.1": [] for worker in WORKERS}
         self.held: dict[str, set[int]] = {f"{worker}.1": set() for worker in WORKERS}
@@ -43,6 +46,8 @@ class Machine(RuleBasedStateMachine):
         self.ends: dict[int, int] = {}
         self.cancelled: set[int] = set()
         self.due: list[int] = []
+        self.writing: dict[int, Writing] = {}  # what each client that writes knows of its stream
+        self.arrived: dict[str, Counter[int]] = defaultdict(Counter)  # items, by worker and request
 
     def post(self, said: dict[str, list[m.Message]]) -> None:
         for address, messages in said.items():
@@ -57,12 +62,16 @@ class Machine(RuleBasedStateMachine):
         text=st.sampled_from(TEXTS),
         most=st.sampled_from([None, 1, 4, 12, 99]),
         timeout_s=st.sampled_from([None, 1.0]),
+        writes=st.booleans(),
     )
-    def submit(self, text: str, most: int | None, timeout_s: float | None) -> None:
+    def submit(self, text: str, most: int | None, timeout_s: float | None, writes: bool) -> None:
         self.tags += 1
         self.ends[self.tags] = 0
         options = {} if most is None else {"max_tokens": most}
-        self.post(self.desk.submit(self.tags, text, timeout_s=timeout_s, **options))
+        cues = (CUES.name,) if writes else ()
+        if writes:
+            self.writing[self.tags] = Writing(CLIENT, self.tags, [CUES])
+        self.post(self.desk.submit(self.tags, text, timeout_s=timeout_s, writes=cues, **options))
         self.due += [number for number, _ in self.desk.state.lives.due]
         self.desk.state.lives.due.clear()
 
@@ -74,6 +83,40 @@ class Machine(RuleBasedStateMachine):
         tag = 1 + which % self.tags
         self.cancelled.add(tag)
         self.post(self.desk.hear(m.Cancel(CLIENT, tag)))
+
+    @precondition(lambda self: self.writing)
+    @rule(which=ANY, count=st.integers(1, 5), ends=SELDOM)
+    def write(self, which: int, count: int, ends: bool) -> None:
+        """It waits where it has to, so it is never refused."""
+        tags = list(self.writing)
+        tag = tags[-1 - which % min(len(tags), 20)]
+        writing = self.writing[tag]
+        for _ in range(count):
+            item = writing.item(CUES.name, "now")
+            if not (writing.has_to_wait(item) or writing._ends[CUES.name].is_ended):
+                self.say_as_client(writing.write(item))
+        if ends:
+            self.say_as_client(writing.finish(CUES.name))
+
+    def say_as_client(self, message: m.Message | None) -> None:
+        said = self.desk.hear(message) if message is not None else {}
+        told = [one for one in said.get(CLIENT, ()) if isinstance(one, m.RequestFailed)]
+        assert not told, told
+        self.post(said)
+
+    @precondition(lambda self: self.tags)
+    @rule(which=ANY, now=SELDOM)
+    def write_too_much(self, which: int, now: bool) -> None:
+        if now:
+            tag = 1 + which % self.tags
+            self.writing.pop(tag, None)
+            self.post(self.desk.hear(m.WriteStream(CLIENT, tag, CUES.name, 0, ["now"] * 9)))
+
+    @precondition(lambda self: self.tags)
+    @rule(which=ANY, now=SELDOM)
+    def be_silent(self, which: int, now: bool) -> None:
+        if now:
+            self.post(self.desk.hear_of(lambda state: state.was_silent(which % self.tags)))
 
     @precondition(lambda self: self.due)
     @rule(which=ANY, now=SELDOM)
@@ -145,6 +188,9 @@ class Machine(RuleBasedStateMachine):
         elif receiver == CLIENT:
             if isinstance(message, m.RequestEnded | m.RequestFailed):
                 self.ends[message.tag] += 1
+                self.writing.pop(message.tag, None)
+            elif isinstance(message, m.ItemsTaken) and message.tag in self.writing:
+                self.writing[message.tag].took(message)
         elif receiver in self.held:
             self.worker_hears(receiver, message)
 
@@ -155,6 +201,11 @@ class Machine(RuleBasedStateMachine):
             case m.StartWalk():
                 assert message.number in self.held[address], "a Walk of a request that is not open"
                 self.at_work[address].append(message)
+                self.take_cues(address, message.number)
+            case m.StreamItems():
+                assert message.first == self.arrived[address][message.number], "items arrive in order"
+                self.arrived[address][message.number] += len(message.items)
+                self.take_cues(address, message.number)
             case m.ForkBranch():
                 assert message.number in self.held[address]
                 self.say(address, m.BranchForked(message.number, message.track, message.walk))
@@ -164,6 +215,11 @@ class Machine(RuleBasedStateMachine):
                 self.say(address, m.RequestClosed(message.number, address.rpartition(".")[0], address))
             case _:
                 pass
+
+    def take_cues(self, address: str, number: int) -> None:
+        """Where the Walk runs that reads them, what has arrived is taken at once."""
+        if any((one.number, one.graph) == (number, "hear") for one in self.at_work[address]):
+            self.say(address, m.StreamTaken(number, CUES.name, self.arrived[address][number]))
 
     def answer(self, address: str, walk: m.StartWalk, is_broken: bool, length: int) -> None:
         if is_broken:
@@ -177,6 +233,11 @@ class Machine(RuleBasedStateMachine):
         self.mail[address, CONDUCTOR].append(message)
 
     # --- what must be so --------------------------------------------------------------------------
+
+    @invariant()
+    def no_more_lies_unread_than_may(self) -> None:
+        ends = [life.client_ends[CUES.name] for life in self.desk.state.lives]
+        assert all(end.written - end.taken <= CUES.limit for end in ends)
 
     @invariant()
     def no_request_ends_twice(self) -> None:
@@ -239,7 +300,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[Phase, Ev
 
 WEIGHTS = {
     "submit": 4, "cancel": 1, "expire": 1, "cannot_be_sent": 0.3, "deliver": 12, "work": 8, "lose": 0.1,
-    "start_again": 1,
+    "start_again": 1, "write": 4, "write_too_much": 0.3, "be_silent": 0.3,
 }  # fmt: skip
 
 
@@ -252,7 +313,14 @@ def live_a_day(desk: Any, seed: int) -> int:
         match random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]:
             case "submit":
                 most = random.choice([None, 1, 4, 12, 99])
-                machine.submit(random.choice(TEXTS), most, random.choice([None, 1.0]))
+                timeout_s, writes = random.choice([None, 1.0]), random.random() < 0.5
+                machine.submit(random.choice(TEXTS), most, timeout_s, writes)
+            case "write" if machine.writing:
+                machine.write(random.randrange(1000), random.randint(1, 5), random.random() < 0.1)
+            case "write_too_much" if machine.tags:
+                machine.write_too_much(random.randrange(1000), True)
+            case "be_silent" if machine.tags:
+                machine.be_silent(random.randrange(1000), True)
             case "cancel" if machine.tags:
                 machine.cancel(random.randrange(1000), True)
             case "expire" if machine.due:
@@ -269,6 +337,7 @@ def live_a_day(desk: Any, seed: int) -> int:
                 machine.start_again(random.choice(WORKERS))
         machine.no_request_ends_twice()
         machine.no_more_is_reserved_than_there_is()
+        machine.no_more_lies_unread_than_may()
         waited = max(waited, len(machine.desk.served["speaker"].queue))
     machine.teardown()
     return waited

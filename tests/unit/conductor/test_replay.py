@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.unit.conductor.conftest import CLIENT, RANK0, Desk, Speaker
+from tests.unit.conductor.conftest import CLIENT, RANK0, Desk, Listener, Speaker
 from tests.unit.conductor.test_conductor_machine import Machine, live_a_day
 
 from walkserve import messages as m
@@ -427,7 +427,7 @@ def agreeing(folder: JournalFolder) -> Counter[type]:
     ends: Counter[type] = Counter()
     for path in folder.folder.iterdir():
         recorded = read_journal(path)
-        assert (recorded.cut, replay(recorded, Speaker()).parting) == ("", None), path.read_text()
+        assert (recorded.cut, replay(recorded, Listener()).parting) == ("", None), path.read_text()
         ends[type(recorded.entries[-1])] += 1
         path.unlink()
     return ends

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import (
     Component,
-    DeclarationError,
     Fan,
     Loop,
     Model,
@@ -375,7 +372,7 @@ def test_the_next_turn_waits_for_a_fan() -> None:
     assert the_fan(plan) is body.children[0]
 
 
-def test_a_stream_of_the_client_is_refused_by_name() -> None:
+def test_a_stream_of_the_client_is_read_and_nobody_writes_it() -> None:
     class Live(Model):
         tool = Component("some.where:Tool")
         frames = Stream(by="client")
@@ -387,5 +384,5 @@ def test_a_stream_of_the_client_is_refused_by_name() -> None:
             yield self.read()
             return None
 
-    with pytest.raises(DeclarationError, match="Live.frames: streams written by the client are not served"):
-        lower_model(Live)
+    plan = lower_model(Live)["read"]
+    assert (plan.reads, plan.writes, the_loop(plan).streams) == (("frames",), (), ("frames",))

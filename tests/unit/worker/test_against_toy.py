@@ -157,19 +157,37 @@ class Rig:
     # --- one step after the other -----------------------------------------------------------------
 
     def run(self, request: Request) -> Given:
+        self.submit(request)
+        self.go_on()
+        return self.end()
+
+    def submit(self, request: Request, writes: tuple[str, ...] = ()) -> None:
         parts = tuple(m.SentPart.of(part) for part in request.parts)
         self.conductor.hear(
             m.Submit(
-                CLIENT, 7, "toy", parts, request.outputs, request.options, request.seed, tuple(request.given)
+                CLIENT,
+                7,
+                "toy",
+                parts,
+                request.outputs,
+                request.options,
+                request.seed,
+                tuple(request.given),
+                writes=writes,
             )
         )
         self._collect("conductor", self.conductor.outbox)
         self.given.outputs = {name: [] for name in request.outputs}
+
+    def go_on(self) -> None:
+        """Until nothing is left to do."""
         for _ in range(20_000):
             steps = self._steps()
             if not steps:
                 break
             self.random.choice(steps)()
+
+    def end(self) -> Given:
         self._check_nothing_is_left()
         if isinstance(self.events[0], Failed):
             raise WalkFailed(self.events[0].fault.message)

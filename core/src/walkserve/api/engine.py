@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Self
 
@@ -13,12 +13,14 @@ from walkserve import messages as m
 from walkserve.api.generation import Call, Generation
 from walkserve.api.results import read_item
 from walkserve.api.threads import CLIENT, Threads
+from walkserve.conductor.client_streams import check_writes, written_by_clients
 from walkserve.conductor.process import ADDRESS as CONDUCTOR
 from walkserve.delivery import Done, Failed
 from walkserve.plugins import load_model
 from walkserve.resolve import resolve_model
 from walkserve.timeouts import check_timeout
 from walkserve.worker.assemble import Worker
+from walkserve.writing import Writing
 from walkserve_sdk import LoadError, Model, Output, Request
 from walkserve_sdk.errors import Unavailable
 from walkserve_sdk.parts import take_parts
@@ -127,7 +129,7 @@ class Engine:
                 self._refusal = why
             calls, self._calls = self._calls, {}
             for call in calls.values():
-                call.events.put(Failed(m.Fault(why, 503, "unavailable", "unavailable")))
+                call.end(Failed(m.Fault(why, 503, "unavailable", "unavailable")))
             self._changed.notify_all()
 
     # --- requests -----------------------------------------------------------------------------------
@@ -160,12 +162,20 @@ class Engine:
         *,
         outputs: Sequence[str | Output] | None = None,
         timeout_s: float | None = None,
+        streams: Mapping[str, Iterable[Any]] | None = None,
         **fields: Any,
     ) -> Result:
-        """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with."""
+        """Run a request to its end. Takes what ``stream`` takes; raises what the request failed with.
+
+        Args:
+            streams: All items of those that the caller writes, which are written in turn; those that are
+                not named stay empty.
+        """
         request = self._request(outputs, fields)
         pieces: dict[str, list[OutputEvent]] = {name: [] for name in request.outputs}
-        with self.submit(request, timeout_s=timeout_s) as generation:
+        streams = streams or {}
+        with self.submit(request, timeout_s=timeout_s, writes=tuple(streams)) as generation:
+            _write_all(generation, streams)
             for event in generation:
                 pieces[event.output].append(event)
         ended = generation.ended
@@ -173,12 +183,23 @@ class Engine:
         joined = {name: _joined(self.model.spec.outputs[name], some) for name, some in pieces.items()}
         return Result(joined, ended.finish_reason, ended.seed, ended.usage, ended.counts)
 
-    def submit(self, request: Request, *, timeout_s: float | None = None) -> Generation:
-        """Start a request that the model's own gate has made. Raises what ``stream`` does."""
+    def submit(
+        self, request: Request, *, timeout_s: float | None = None, writes: Sequence[str] | None = None
+    ) -> Generation:
+        """Start a request that the model's own gate has made. Raises what ``stream`` does.
+
+        Args:
+            writes: The streams that its caller is going to write, by default all that are the caller's to
+                write; others of these are empty.
+        """
         self._check_process()
         timeout_s = None if timeout_s is None else check_timeout(timeout_s, "timeout_s")
-        tag, call = next(self._tags), Call()
-        generation = Generation(tag, call, self._cancel, self._check_process)
+        spec = self.model.spec
+        writes = written_by_clients(spec) if writes is None else tuple(writes)
+        check_writes(self.config.name, spec, writes)
+        tag = next(self._tags)
+        call = Call(Writing(CLIENT, tag, [spec.streams[name] for name in writes]))
+        generation = Generation(tag, call, self._cancel, self._check_process, self._write, self._finish)
         submit = m.Submit(
             client=CLIENT,
             tag=tag,
@@ -189,6 +210,7 @@ class Engine:
             seed=request.seed,
             given=tuple(request.given),
             timeout_s=timeout_s,
+            writes=writes,
         )
         with self._changed:
             if self._refusal:
@@ -209,7 +231,25 @@ class Engine:
             call = self._calls.pop(tag, None)
             if call is not None:
                 self._say(CONDUCTOR, m.Cancel(CLIENT, tag))
-                call.events.put(Failed(fault))
+                call.end(Failed(fault))
+                self._changed.notify_all()
+
+    # --- streams that a caller writes -----------------------------------------------------------------
+
+    def _write(self, writing: Writing, stream: str, value: Any) -> None:
+        item = writing.item(stream, value)
+        with self._changed:
+            self._changed.wait_for(lambda: not writing.has_to_wait(item))
+            message = writing.write(item)
+            if message is not None:
+                self._say(CONDUCTOR, message)
+
+    def _finish(self, writing: Writing, stream: str) -> None:
+        with self._changed:
+            message = writing.finish(stream)
+            if message is not None:
+                self._say(CONDUCTOR, message)
+                self._changed.notify_all()  # who waits to write more to it is told
 
     def _say(self, to: str, message: m.Message) -> None:
         with self._changed:
@@ -230,6 +270,12 @@ class Engine:
             case m.Emitted():
                 for tag, item, index in message.rows():
                     self._hear_item(tag, message.output, item, index)
+            case m.ItemsTaken():
+                with self._changed:
+                    call = self._calls.get(message.tag)
+                    if call is not None:
+                        call.writing.took(message)
+                        self._changed.notify_all()
             case m.Admitted() | m.RequestEnded() | m.RequestFailed():
                 with self._changed:
                     call = self._calls.get(message.tag)
@@ -259,8 +305,23 @@ class Engine:
 
     def _end(self, tag: int, call: Call, event: Done | Failed | None) -> None:
         if event is not None:
-            call.events.put(event)
+            call.end(event)
             del self._calls[tag]
+            self._changed.notify_all()
+
+
+def _write_all(generation: Generation, streams: Mapping[str, Iterable[Any]]) -> None:
+    """One item of each in turn, as long as it has some, and then its end."""
+    left = {name: iter(items) for name, items in streams.items()}
+    while left:
+        for name, items in list(left.items()):
+            try:
+                item = next(items)
+            except StopIteration:
+                del left[name]
+                generation.end(name)
+            else:
+                generation.send(name, item)
 
 
 def _joined(output: Output, events: list[OutputEvent]) -> Any:

@@ -149,10 +149,10 @@ def _plugin(name: str, claims: tuple[Claim, ...]) -> Finding:
         says = said if len(claims) > 1 else f"{where}: {said}"
         trace = () if error.__cause__ is None else tuple(_trace(error.__cause__, claim.target))
         return Finding("Plugins", name, "broken", says, trace)
-    from walkserve.graph.lower import lower_model
+    from walkserve.conductor.placement import place
 
     try:
-        lower_model(family)
+        place(name, family, (), on_cpu=True)
     except DeclarationError as error:
         return Finding("Plugins", name, "warning", f"{where}: it loads, but is not served yet: {error}")
     unmet = [f"{need.name}: {wrong}" for need in _needs(claim.distribution) if (wrong := _unmet(need))]

@@ -9,6 +9,7 @@ from walkserve import messages as m
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.trace import Trace
 from walkserve.journal.recorder import Recorder
+from walkserve.streams.client import ClientEnd
 from walkserve_sdk import Outcome, Request
 from walkserve_sdk.tracks import TrackRun
 
@@ -26,6 +27,9 @@ class TrackLife:
 
     run: TrackRun
     waits_for: int = -1  # number of the Walk that runs; of a Fork, the number of the Walk after it
+    given: dict[str, m.Value] = field(
+        default_factory=dict
+    )  # what that Walk takes: it may not have read it yet
     is_finished: bool = False
     reason: str | None = None
 
@@ -42,7 +46,9 @@ class Life:
         most: Tokens that a branch of each of these may come to.
         timeout_s: How long it may take; None for as long as it takes.
         trace: What happened when; None where profiles are off.
-        rounds: Of asking whether it hangs; None while none of its streams has been full.
+        rounds: Of asking whether it hangs, or waits for its client; None while there was no reason to.
+        client_ends: The streams that its client writes, by name.
+        rests: All of it waits for its client, and nothing has happened since that was known.
         journal: Writes down what its plan asks for and is told, up to its end; None where journals are off.
     """
 
@@ -66,6 +72,8 @@ class Life:
     emitted: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     rounds: Rounds | None = None
+    client_ends: dict[str, ClientEnd] = field(default_factory=dict)
+    rests: bool = False
     usage: dict[str, int] = field(default_factory=lambda: {"input_tokens": 0, "output_tokens": 0})
 
     def heard(self, ended: m.WalkEnded) -> Outcome:
@@ -86,6 +94,11 @@ class Life:
         """Note it in the request's profile, if it has one."""
         if self.trace is not None:
             self.trace.mark(what)
+
+    @property
+    def open_ends(self) -> list[str]:
+        """Streams that its client has not ended, and that are still read."""
+        return [name for name, end in self.client_ends.items() if end.is_open]
 
     @property
     def finish_reason(self) -> str:

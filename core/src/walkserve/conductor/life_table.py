@@ -9,7 +9,8 @@ request from one phase to another:
 - Pages are reserved on the one step that enters RUNNING, and given back on the one that enters GONE:
   workers may still write into them while it is CLOSING.
 - CLOSING takes everything that can still happen and does nothing: a Walk that ended on its way, a cancel
-  that crossed the end, a deadline that comes too late.
+  that crossed the end, a deadline that comes too late, something that its client still wrote.
+- A client may write its streams from the moment it has asked: workers know of the request before.
 - A pair that is not here cannot happen where the runtime is right. If it does all the same, it is logged
   and fails its own request; FAILED is here for every phase but GONE, and nothing is heard of those that
   are GONE.
@@ -47,6 +48,10 @@ class Event(Enum):
     """It is the first in the queue, and there is room for it."""
     WALKED = "walked"
     """A Walk or a fork that its plan asked for has ended, or a Walk broke."""
+    WRITTEN = "written"
+    """Its client has written to a stream, or ended one."""
+    TAKEN = "taken"
+    """Of what its client wrote a track has read some."""
     FINISHED = "finished"
     """All its tracks have returned."""
     FAILED = "failed"
@@ -54,7 +59,7 @@ class Event(Enum):
     CANCELLED = "cancelled"
     """Its client has left."""
     EXPIRED = "expired"
-    """It took longer than it may."""
+    """It took longer than it may, or its client was silent for longer."""
     LOST = "lost"
     """A worker that held something of it is gone."""
     LET_GO = "let go"
@@ -75,6 +80,9 @@ class Act(Enum):
     """All its tracks."""
     RESUME = "resume"
     """Tell the plan what came of what it asked for, and do what it asks for next."""
+    PASS_ON = "pass on"
+    """What its client wrote, to the worker that reads it."""
+    TELL_TAKEN = "tell what is taken"
     TELL_END = "tell its end"
     TELL_FAULT = "tell its fault"
     CLOSE = "close"
@@ -91,6 +99,7 @@ _NOTHING = ()
 
 TABLE: dict[tuple[Phase, Event], tuple[Phase, tuple[Act, ...]]] = {
     (Phase.PREPARING, Event.WALKED): (Phase.PREPARING, (Act.RESUME,)),
+    (Phase.PREPARING, Event.WRITTEN): (Phase.PREPARING, (Act.PASS_ON,)),
     (Phase.PREPARING, Event.PREPARED): (Phase.WAITING, (Act.LINE_UP, Act.ADMIT)),
     (Phase.PREPARING, Event.FAILED): (Phase.CLOSING, _FAULT),
     (Phase.PREPARING, Event.CANCELLED): (Phase.CLOSING, (Act.CLOSE,)),
@@ -98,6 +107,7 @@ TABLE: dict[tuple[Phase, Event], tuple[Phase, tuple[Act, ...]]] = {
     (Phase.PREPARING, Event.LOST): (Phase.CLOSING, _FAULT),
     #
     (Phase.WAITING, Event.ADMITTED): (Phase.RUNNING, (Act.LEAVE_QUEUE, Act.RESERVE, Act.START)),
+    (Phase.WAITING, Event.WRITTEN): (Phase.WAITING, (Act.PASS_ON,)),
     (Phase.WAITING, Event.FAILED): (Phase.CLOSING, _LEAVE),
     (Phase.WAITING, Event.CANCELLED): (Phase.CLOSING, (Act.LEAVE_QUEUE, Act.CLOSE, Act.ADMIT)),
     (Phase.WAITING, Event.EXPIRED): (Phase.CLOSING, _LEAVE),
@@ -105,6 +115,8 @@ TABLE: dict[tuple[Phase, Event], tuple[Phase, tuple[Act, ...]]] = {
     (Phase.WAITING, Event.LET_GO): (Phase.WAITING, _NOTHING),  # one that only prepared it
     #
     (Phase.RUNNING, Event.WALKED): (Phase.RUNNING, (Act.RESUME,)),
+    (Phase.RUNNING, Event.WRITTEN): (Phase.RUNNING, (Act.PASS_ON,)),
+    (Phase.RUNNING, Event.TAKEN): (Phase.RUNNING, (Act.TELL_TAKEN,)),
     (Phase.RUNNING, Event.FINISHED): (Phase.CLOSING, (Act.TELL_END, Act.CLOSE)),
     (Phase.RUNNING, Event.FAILED): (Phase.CLOSING, _FAULT),
     (Phase.RUNNING, Event.CANCELLED): (Phase.CLOSING, (Act.CLOSE,)),
@@ -113,6 +125,8 @@ TABLE: dict[tuple[Phase, Event], tuple[Phase, tuple[Act, ...]]] = {
     (Phase.RUNNING, Event.LET_GO): (Phase.RUNNING, _NOTHING),  # one that only prepared it
     #
     (Phase.CLOSING, Event.WALKED): (Phase.CLOSING, _NOTHING),  # it ended before it was told to close
+    (Phase.CLOSING, Event.WRITTEN): (Phase.CLOSING, _NOTHING),
+    (Phase.CLOSING, Event.TAKEN): (Phase.CLOSING, _NOTHING),
     (Phase.CLOSING, Event.FAILED): (Phase.CLOSING, _NOTHING),  # its end has been told
     (Phase.CLOSING, Event.CANCELLED): (Phase.CLOSING, _NOTHING),
     (Phase.CLOSING, Event.EXPIRED): (Phase.CLOSING, _NOTHING),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from math import inf
 
 from walkserve import messages as m
 from walkserve.conductor.admission import fit, longest_branches, pages_needed
 from walkserve.conductor.blame import BLAMED, Blamed
+from walkserve.conductor.client_streams import ClientStreams, Written
+from walkserve.conductor.handles import Handles
+from walkserve.conductor.idling import LOOK_AFTER, idle_s, silent
 from walkserve.conductor.life import Life, Walked
 from walkserve.conductor.life_table import TABLE, Act, Event, Phase
 from walkserve.conductor.served import Served
@@ -45,11 +49,15 @@ class Lives:
         self.due: list[tuple[int, float]] = []
         """Requests with a deadline that were accepted, and in how many seconds that is; whoever has a clock
         takes them from here."""
+        self.touched: set[int] = set()
+        """Of requests whose client writes streams, those that something was heard of; for who has a clock."""
         self._say = say
         self._on_warmed = on_warmed
         self._journals = journals
-        self._walks = Walks(say)
-        self._stalls = Stalls(say, self.fail)
+        self._handles = Handles(say)
+        self._clients = ClientStreams(say)
+        self._walks = Walks(say, self._clients, self._handles)
+        self._stalls = Stalls(say, self.fail, self._rests)
         self._numbers = 0
         self._lives: dict[int, Life] = {}
         self._by_tag: dict[tuple[str, int], int] = {}
@@ -97,6 +105,7 @@ class Lives:
         )
         for address in served.addresses:
             self._say(address, opened)
+        self._clients.begin(life, message.writes)
         with self._blamed_on(life):
             if not self._walks.start_preparing(life):
                 self._prepared(life)
@@ -110,7 +119,21 @@ class Lives:
             self._happen(life, Event.FAILED, fault=message.fault)
         else:
             self._happen(life, Event.WALKED, walked=message)
-            self._stalls.ask(life)
+            self._went_on(life)
+
+    def written(self, message: Written) -> None:
+        """A client writes to a stream of its request, or ends one."""
+        life = self._lives.get(self._by_tag.get((message.client, message.tag), -1))
+        if life is not None:
+            self._happen(life, Event.WRITTEN, written=message)
+            self._went_on(life)
+
+    def taken(self, message: m.StreamTaken) -> None:
+        """A worker says what was read of a stream that a client writes."""
+        life = self._lives.get(message.number)
+        if life is not None:
+            self._happen(life, Event.TAKEN, taken=message)
+            self._touch(life)
 
     def wait_on_streams(self, message: m.Blocked | m.Stuck) -> None:
         """A worker says what waits at the streams of a request, and whether anything else is left to do."""
@@ -130,6 +153,26 @@ class Lives:
         if life is not None:
             late = DeadlineExceeded(f"the request did not end within {life.timeout_s:g} s")
             self._happen(life, Event.EXPIRED, fault=m.Fault.of(late))
+
+    def may_be_silent_s(self, number: int) -> float | None:
+        """For how long nothing may be heard of it until ``was_silent`` is to be said; None where it may be so
+        for ever."""
+        life = self._lives.get(number)
+        if life is None or life.phase is not Phase.RUNNING or idle_s(life) == inf:
+            return None
+        return idle_s(life) * (1 if life.rests else LOOK_AFTER)
+
+    def was_silent(self, number: int) -> None:
+        """Nothing was heard of it for so long: look whether all of it waits for its client, or fail it."""
+        life = self._lives.get(number)
+        if life is not None and life.rests:
+            self._happen(life, Event.EXPIRED, fault=silent(life))
+        elif life is not None:
+            self._stalls.look_for_rest(life)
+
+    def free_dropped(self) -> None:
+        """Free what no track can name any more."""
+        self._handles.free_dropped(self._lives)
 
     def fail(self, number: int, fault: m.Fault) -> None:
         """Something of it cannot be done."""
@@ -155,8 +198,29 @@ class Lives:
 
     # --- what follows -----------------------------------------------------------------------------
 
+    def _went_on(self, life: Life) -> None:
+        """It was given something to do, or its client has written."""
+        self._stalls.went_on(life)
+        self._touch(life)
+
+    def _rests(self, life: Life) -> None:
+        """All of it waits for its client; the time that it may be silent begins now."""
+        life.rests = True
+        self._touch(life)
+
+    def _touch(self, life: Life) -> None:
+        if life.client_ends and life.open_ends:
+            self.touched.add(life.number)
+
     def _happen(
-        self, life: Life, event: Event, *, fault: m.Fault | None = None, walked: Walked | None = None
+        self,
+        life: Life,
+        event: Event,
+        *,
+        fault: m.Fault | None = None,
+        walked: Walked | None = None,
+        written: Written | None = None,
+        taken: m.StreamTaken | None = None,
     ) -> None:
         """Look it up, and do it. A pair that is not in the table fails this request and no other."""
         step = TABLE.get((life.phase, event))
@@ -185,6 +249,14 @@ class Lives:
                     self._reserve(life)
                 case Act.START:
                     self._start(life)
+                case Act.PASS_ON:
+                    assert written is not None
+                    with self._blamed_on(life):
+                        self._clients.write(life, written)
+                case Act.TELL_TAKEN:
+                    assert taken is not None
+                    with self._blamed_on(life):
+                        self._clients.took(life, taken)
                 case Act.TELL_END:
                     self._tell_end(life)
                 case Act.TELL_FAULT:
@@ -270,6 +342,7 @@ class Lives:
         with self._blamed_on(life):
             self._walks.start_tracks(life)
             self._finish_if_done(life)
+        self._touch(life)
 
     def _finish_if_done(self, life: Life) -> None:
         if life.is_finished:

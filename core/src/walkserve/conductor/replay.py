@@ -20,7 +20,7 @@ from walkserve.conductor.served import Served
 from walkserve.conductor.state import ConductorState
 from walkserve.errors import SettingError
 from walkserve.journal import entries as e
-from walkserve.journal.notes import values_of
+from walkserve.journal.notes import value_of, values_of
 from walkserve.journal.reading import Recorded
 from walkserve.journal.recorder import Recorder
 from walkserve_sdk import Model, Request
@@ -174,12 +174,25 @@ class _Desk:
                 self._state.hear(broke)
             case e.Forked():
                 self._state.hear(m.BranchForked(0, entry.track, entry.walk))
+            case e.ClientWrote():
+                items = [value_of(note) for note in entry.items]
+                self._state.hear(m.WriteStream(CLIENT, TAG, entry.stream, entry.first, items))
+                self._read(entry.stream)
+            case e.ClientFinished():
+                self._state.hear(m.FinishStream(CLIENT, TAG, entry.stream, entry.total))
             case e.Failed():
                 self._state.fail_number(0, entry.fault)
             case e.Cancelled():
                 self._state.hear(m.Cancel(CLIENT, TAG))
             case _:
                 raise AssertionError(f"{entry!r} follows from something else")
+
+    def _read(self, stream: str) -> None:
+        """There is no worker that would; what was written once had room then."""
+        for life in self._state.lives:
+            if stream in life.client_ends:
+                end = life.client_ends[stream]
+                end.took(end.written)
 
     def _open(self, opened: e.Opened) -> None:
         submit = m.Submit(
@@ -191,6 +204,7 @@ class _Desk:
             self._recorded.options,
             opened.seed,
             opened.given,
+            writes=opened.writes,
         )
         self._state.hear(submit)
         refusals = [one for one in self._state.outbox[CLIENT] if isinstance(one, m.RequestFailed)]

@@ -20,6 +20,11 @@ under way:
 
 If they do not agree, something was under way, and the next round is asked for. A worker that is busy with
 the request does not answer, so rounds cost nothing while it goes on.
+
+A request of which something waits for a stream that its client writes, and has not ended, does not hang: its
+client may go on. That *all* of it waits for its client is asked in the same way, once nothing was heard of
+it for a while; what the client writes makes a round void as well. (Nothing of a client is ever under way
+when a round agrees: the conductor has passed it on before it asked.)
 """
 
 from __future__ import annotations
@@ -40,17 +45,33 @@ STALLED = "stalled"
 
 
 class Rounds:
-    """One request that is watched: the round, and who has answered it."""
+    """One request that is watched: the round, and who has answered it.
 
-    __slots__ = ("answers", "round")
+    ``is_blocked``: a stream of it has been full, so it is asked again whenever a round is void.
+    """
+
+    __slots__ = ("answers", "is_asked", "is_blocked", "round")
 
     def __init__(self) -> None:
         self.round = 0
+        self.is_asked = False
+        self.is_blocked = False
         self.answers: dict[str, m.Stuck] = {}
 
+    def begin(self) -> None:
+        """All that hold the request are asked once more."""
+        self.void()
+        self.round += 1
+        self.is_asked = True
+
+    def void(self) -> None:
+        """Something has gone on: whatever is answered to this round counts no more."""
+        self.is_asked = False
+        self.answers.clear()
+
     def hear(self, answer: m.Stuck) -> None:
-        """An answer to an earlier round says nothing any more."""
-        if answer.round == self.round:
+        """An answer to a round that is void says nothing any more."""
+        if self.is_asked and answer.round == self.round:
             self.answers[answer.address] = answer
 
     def is_answered_by(self, holders: Set[str]) -> bool:
@@ -78,28 +99,50 @@ class Stalls:
     Args:
         say: (address, message).
         fail: Ends the request of this number.
+        rests: Told of one of which all waits for its client.
     """
 
-    def __init__(self, say: Callable[[str, m.Message], None], fail: Callable[[int, m.Fault], None]) -> None:
+    def __init__(
+        self,
+        say: Callable[[str, m.Message], None],
+        fail: Callable[[int, m.Fault], None],
+        rests: Callable[[Life], None],
+    ) -> None:
         self._say = say
         self._fail = fail
+        self._rests = rests
 
     def hear(self, life: Life, message: m.Blocked | m.Stuck) -> None:
         """A writer has found its stream full, or a worker can do nothing more by itself."""
         match message:
-            case m.Blocked() if life.rounds is None and life.phase is Phase.RUNNING:
-                life.rounds = Rounds()
-                self.ask(life)
+            case m.Blocked() if life.phase is Phase.RUNNING:
+                rounds = life.rounds = life.rounds or Rounds()
+                if not rounds.is_blocked:
+                    rounds.is_blocked = True
+                    self.ask(life)
             case m.Stuck() if life.rounds is not None and message.address in life.holders:
                 life.rounds.hear(message)
                 self.look(life)
 
+    def went_on(self, life: Life) -> None:
+        """Its conductor or its client had something to say to it: what was answered before is void."""
+        life.rests = False
+        if life.rounds is not None:
+            life.rounds.void()
+            if life.rounds.is_blocked:
+                self.ask(life)
+
+    def look_for_rest(self, life: Life) -> None:
+        """It may be that all of it waits for its client; it is, when it ``rests``."""
+        rounds = life.rounds = life.rounds or Rounds()
+        if not rounds.is_asked:
+            self.ask(life)
+
     def ask(self, life: Life) -> None:
-        """Begin a round, if it is watched; whatever was answered before is void."""
+        """Begin a round; whatever was answered before is void."""
         rounds = life.rounds
         if rounds is not None and life.phase is Phase.RUNNING:
-            rounds.round += 1
-            rounds.answers.clear()
+            rounds.begin()
             for address in life.holders:
                 self._say(address, m.Watch(life.number, rounds.round))
 
@@ -110,7 +153,11 @@ class Stalls:
             return
         if not rounds.agrees:
             self.ask(life)
-        elif waits := rounds.waits(spec):
+        elif not (waits := rounds.waits(spec)):
+            return
+        elif any(not wait.for_room and wait.stream in life.open_ends for wait in waits):
+            self._rests(life)
+        else:
             told = stalled(spec.streams, waits)
             log.error("%s: %s", life.served.name, told, extra=about(life.label))
             self._fail(life.number, m.Fault(told, code=STALLED))

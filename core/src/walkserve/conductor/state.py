@@ -13,6 +13,7 @@ from typing import assert_never
 
 from walkserve import messages as m
 from walkserve.conductor.blame import BLAMED, fault_of
+from walkserve.conductor.client_streams import check_writes
 from walkserve.conductor.fleet import Fleet
 from walkserve.conductor.life_table import Phase
 from walkserve.conductor.lives import NOBODY, WORKER_LOST, Lives
@@ -54,6 +55,8 @@ class ConductorState:
         match message:
             case m.Submit():
                 self._submit(message)
+            case m.WriteStream() | m.FinishStream():
+                self.lives.written(message)
             case m.Cancel():
                 self.lives.cancel(message.client, message.tag)
             case m.Attach():
@@ -63,6 +66,8 @@ class ConductorState:
                 self.lives.walked(message)
             case m.Blocked() | m.Stuck():
                 self.lives.wait_on_streams(message)
+            case m.StreamTaken():
+                self.lives.taken(message)
             case m.RequestClosed():
                 self.lives.let_go(message.number, message.address)
             case m.Loading():
@@ -91,6 +96,11 @@ class ConductorState:
         self.lives.expire(number)
         self._settle()
 
+    def was_silent(self, number: int) -> None:
+        """Said by the same: nothing was heard of a request for as long as its client may be silent."""
+        self.lives.was_silent(number)
+        self._settle()
+
     def fail_number(self, number: int, fault: m.Fault) -> None:
         """A request ends with an error, if it still lives."""
         self.lives.fail(number, fault)
@@ -101,6 +111,7 @@ class ConductorState:
             self.lives.fail(life.number, fault)
 
     def _settle(self, *, has_changed: bool = False) -> None:
+        self.lives.free_dropped()
         if self.fleet.settle(self.open_requests) or has_changed:
             self.tell_state()
 
@@ -128,6 +139,7 @@ class ConductorState:
                 raise ModelNotFound(f"the model {message.model!r} is not served here", param="model")
             if self.phase == "draining" or not (served.is_ready or message.client == NOBODY):
                 raise Unavailable(f"{message.model} is not ready: {self.fleet.detail or self.phase}")
+            check_writes(served.name, served.model.spec, message.writes)
             request = Request(
                 parts=tuple(sent.part for sent in message.parts),
                 outputs=message.outputs,

@@ -7,6 +7,8 @@ from typing import Any, assert_never
 
 from walkserve import messages as m
 from walkserve.conductor.blame import Told, throw
+from walkserve.conductor.client_streams import ClientStreams
+from walkserve.conductor.handles import Handles
 from walkserve.conductor.life import Life, TrackLife, Walked
 from walkserve_sdk import Fork, Outcome, WalkFailed
 from walkserve_sdk.graph import Walk
@@ -21,10 +23,16 @@ class Walks:
 
     Args:
         say: Sends a message to an address.
+        clients: The streams that clients write.
+        handles: Told what tracks are told.
     """
 
-    def __init__(self, say: Callable[[str, m.Message], None]) -> None:
+    def __init__(
+        self, say: Callable[[str, m.Message], None], clients: ClientStreams, handles: Handles
+    ) -> None:
         self._say = say
+        self._clients = clients
+        self._handles = handles
 
     def start_preparing(self, life: Life) -> bool:
         """Ask the family for its first Walk; False where it needs none."""
@@ -62,8 +70,10 @@ class Walks:
             return  # said twice
         if life.journal is not None:
             life.journal.heard(message)
+        track.given = {}
         match message:
             case m.WalkEnded():
+                self._handles.watch(life.number, message.values.values())
                 step = track.run.send(life.heard(message))
             case m.BranchForked():
                 step = track.run.send(Outcome())
@@ -96,6 +106,8 @@ class Walks:
             life.trace.walk_started(track, walk, step.graph.name, home, inputs)
         if life.journal is not None:
             life.journal.walk_started(track, walk, step.graph.name, inputs)
+        if track in life.tracks:  # else it prepares, and what that gives is kept anyway
+            life.tracks[track].given = inputs
         most = life.most if life.served.plans[step.graph.name].fans else {}
         self._say(home, m.StartWalk(life.number, track, walk, step.graph.name, inputs, most))
 
@@ -111,7 +123,11 @@ class Walks:
                 reader = served.workers[served.reader_of[stream]].address
                 self._say(reader, m.EndStream(life.number, stream, life.wrote.get(stream, 0)))
         for stream, reading in spec.readers.items():
-            if reading == name and stream in served.writer_of:
+            if reading != name:
+                continue
+            if stream in life.client_ends:
+                self._clients.discard(life, stream)
+            elif stream in served.writer_of:
                 writing = served.workers[served.writer_of[stream]].address
                 self._say(writing, m.DiscardStream(life.number, stream))
 

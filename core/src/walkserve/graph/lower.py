@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import Fan, Loop, Model, Node, Parallel, Sequential, Stream, WalkGraph
-from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import Part
 
 
 def lower_model(model: type[Model]) -> dict[str, Plan]:
-    """Every graph of a model, by name.
-
-    Raises:
-        DeclarationError: The graph uses something this runtime does not run yet; it is named.
-    """
-    for stream in model.spec.streams.values():
-        if stream.by == "client":
-            raise DeclarationError(
-                f"{model.__name__}.{stream.name}: "
-                "streams written by the client are not served by this version"
-            )
+    """Every graph of a model, by name."""
     return {name: lower(model.__name__, graph) for name, graph in model.spec.graphs.items()}
 
 

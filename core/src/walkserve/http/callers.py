@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
@@ -24,7 +24,8 @@ from walkserve.logs import about
 from walkserve.transport.base import Unsendable
 from walkserve.transport.shm import ArenaReader
 from walkserve.transport.values import as_numpy
-from walkserve_sdk import Request
+from walkserve.writing import Writing
+from walkserve_sdk import Request, Stream
 from walkserve_sdk.errors import BadRequest, Unavailable, WalkserveError, shown
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class Caller:
         on_cut: Callable[[], None] = lambda: None,
         *,
         terms: Terms | None = None,
+        writes: Iterable[Stream] = (),
     ) -> Call:
         """Send a checked request on its way.
 
@@ -166,6 +168,8 @@ class Caller:
             on_cut: Called when its client was too slow and the request was given up: whoever
                 writes to that client hangs in a write, and has to be told from outside.
             terms: A response that needs several calls gives them the same: one id, and one time for all.
+            writes: Of the model's streams those that will be written, with ``Call.send`` and ``Call.end``;
+                others of ``Stream(by="client")`` are empty.
 
         Raises:
             Unavailable: There is no conductor.
@@ -178,7 +182,7 @@ class Caller:
         terms = terms if terms is not None else Terms()
         self._check_room(terms.id)
         begun = self.requests.get(terms.id)
-        tag = next(self._tags)
+        tag, writes = next(self._tags), tuple(writes)
         submit = m.Submit(
             client=self._address,
             tag=tag,
@@ -191,6 +195,7 @@ class Caller:
             label=terms.id,
             timeout_s=terms.timeout_s,
             passed_s=begun.age_s if begun is not None else 0.0,
+            writes=tuple(stream.name for stream in writes),
         )
         try:
             self._mailbox.send(CONDUCTOR, [submit])
@@ -198,7 +203,9 @@ class Caller:
             raise _refusal(request) from error
         record = self.requests.start(terms.id, model, request.seed, terms.client_id)
         meter = self.meters.start(model, record)
-        call = self._calls[tag] = Call(tag, record, meter, lambda: self._cancel(tag), on_cut)
+        writing = Writing(self._address, tag, writes)
+        call = Call(tag, record, meter, lambda: self._cancel(tag), on_cut, writing, self._say)
+        self._calls[tag] = call
         if self.profiles is not None:
             self.profiles.start(record.id, tag)
         return call
@@ -210,6 +217,9 @@ class Caller:
             raise TooManyRequests(
                 f"{self._max_open:,} requests are open, which is the most this server takes; try again"
             )
+
+    def _say(self, message: m.Message) -> None:
+        self._mailbox.send(CONDUCTOR, [message])
 
     def _cancel(self, tag: int) -> None:
         if self._calls.pop(tag, None) is not None:
@@ -255,7 +265,7 @@ class Caller:
                     if not isinstance(value, _NUMBERS):
                         for lent in m.references(value):
                             freed[lent.owner].append(lent.key)
-            case m.Admitted() | m.RequestEnded() | m.RequestFailed():
+            case m.Admitted() | m.ItemsTaken() | m.RequestEnded() | m.RequestFailed():
                 call = self._calls.get(message.tag)
                 if call is not None:
                     call.hear(message)

@@ -1,4 +1,4 @@
-"""One call: what has arrived for it and waits to be taken."""
+"""One call: what has arrived for it and waits to be taken, and the streams that its client writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from walkserve import messages as m
 from walkserve.delivery import Delivery, Done, Failed
 from walkserve.http.meters import Meter
 from walkserve.http.requests import Record
+from walkserve.writing import Writing
 
 TAKE_BYTES = 256 * 1024
+CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
 
 Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | NDArray[Any]
 
@@ -39,7 +41,12 @@ CallEvent = Items | Done | Failed
 
 
 class Call:
-    """One request on its way. Leaving a ``with call:`` block before it is over cancels it."""
+    """One request on its way. Leaving a ``with call:`` block before it is over cancels it.
+
+    Args:
+        writing: The streams that its client writes.
+        say: Sends a message to the conductor.
+    """
 
     def __init__(
         self,
@@ -48,6 +55,8 @@ class Call:
         meter: Meter,
         cancel: Callable[[], None],
         on_cut: Callable[[], None],
+        writing: Writing,
+        say: Callable[[m.Message], None],
     ) -> None:
         self.tag = tag
         self.record = record
@@ -60,6 +69,43 @@ class Call:
         self._delivery = Delivery()
         self._events: deque[CallEvent] = deque()
         self._arrived = asyncio.Event()
+        self._writing = writing
+        self._say = say
+        self._moved = asyncio.Event()  # rung and replaced whenever who waits to write may go on
+
+    # --- its client writes ------------------------------------------------------------------------
+
+    async def send(self, stream: str, value: Any) -> None:
+        """Write one item to a stream, as soon as there is room for it: at most the stream's limit, or 64 MiB,
+        lie unread. Where nobody reads any more, the item goes nowhere.
+
+        Args:
+            value: Bytes, text, a number, an array, a list of these, or a record of all but bytes; it is
+                copied.
+
+        Raises:
+            BadRequest: It is no such stream, or was ended, or cannot hold this; the request goes on.
+            WalkserveError: What the request failed with.
+        """
+        item = self._writing.item(stream, value)
+        while self._writing.has_to_wait(item):
+            await self._moved.wait()
+        message = self._writing.write(item)
+        if message is not None:
+            self._say(message)
+
+    def end(self, stream: str) -> None:
+        """Write no more to a stream. Raises what ``send`` does, of the stream and of the request."""
+        message = self._writing.finish(stream)
+        if message is not None:
+            self._say(message)
+            self._ring()
+
+    def _ring(self) -> None:
+        rung, self._moved = self._moved, asyncio.Event()
+        rung.set()
+
+    # --- it is taken ------------------------------------------------------------------------------
 
     async def take(self, most_bytes: int = TAKE_BYTES) -> list[CallEvent]:
         """Wait for something, and return what has arrived since, up to about ``most_bytes`` of it.
@@ -84,6 +130,8 @@ class Call:
             self.is_over = True
             self.record.cancelled()
             self._meter.cancelled()
+            self._writing.over = Failed(CANCELLED)
+            self._ring()
             self._cancel()
 
     # --- said by the Caller -----------------------------------------------------------------------
@@ -98,9 +146,13 @@ class Call:
         self.waiting_bytes += size_bytes
         self._end(self._delivery.received(output))
 
-    def hear(self, message: m.Admitted | m.RequestEnded | m.RequestFailed) -> None:
+    def hear(self, message: m.Admitted | m.ItemsTaken | m.RequestEnded | m.RequestFailed) -> None:
         """The conductor has said something of it."""
-        self._end(self._delivery.hear(message))
+        if isinstance(message, m.ItemsTaken):
+            self._writing.took(message)
+            self._ring()
+        else:
+            self._end(self._delivery.hear(message))
 
     def fail(self, fault: m.Fault) -> None:
         """It ends here, and what still waits to be taken is dropped."""
@@ -112,6 +164,8 @@ class Call:
         if event is None:
             return
         self.is_over = True
+        self._writing.over = event
+        self._ring()
         if isinstance(event, Done):
             self.record.ended(event.ended)
             self._meter.ended(event.ended)

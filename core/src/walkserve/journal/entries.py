@@ -1,7 +1,8 @@
 """What a journal says, line by line: one entry for each thing that a request's tracks asked for or were told.
 
 Orders and facts stand in the order in which the conductor gave and heard them, which is all a track's course
-depends on. There is an entry per Walk, never one per token.
+depends on. There is an entry per Walk, never one per token; what a client wrote to streams while the request
+ran is there item by item.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Opened(Entry, frozen=True, kw_only=True):
         model: As it is served.
         options: All of the family's, complete; ``given`` names those the client set.
         pools: What each cached component could hold; a budget is held against them.
+        writes: Streams that its client was going to write.
     """
 
     journal: int
@@ -72,6 +74,7 @@ class Opened(Entry, frozen=True, kw_only=True):
     given: tuple[str, ...]
     seed: int
     pools: dict[str, PoolInfo] = field(default_factory=dict)
+    writes: tuple[str, ...] = ()
 
 
 class Sized(Entry, frozen=True, kw_only=True):
@@ -142,6 +145,21 @@ class Forked(Entry, frozen=True, kw_only=True):
     walk: int
 
 
+class ClientWrote(Entry, frozen=True, kw_only=True):
+    """Its client wrote items to a stream, from index ``first``."""
+
+    stream: str
+    first: int
+    items: list[Note]
+
+
+class ClientFinished(Entry, frozen=True, kw_only=True):
+    """Its client writes no more to a stream; it wrote ``total`` items."""
+
+    stream: str
+    total: int
+
+
 class TrackFinished(Entry, frozen=True, kw_only=True):
     """A track returned, with the finish reason it gave."""
 
@@ -183,6 +201,8 @@ Line = (
     | WalkBroke
     | ForkStarted
     | Forked
+    | ClientWrote
+    | ClientFinished
     | TrackFinished
     | Ended
     | Failed

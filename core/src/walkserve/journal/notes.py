@@ -18,7 +18,9 @@ from walkserve.messages import Array, Blob, Named, TensorRef, Value
 from walkserve_sdk.errors import WalkserveError
 
 REMEMBERED_BYTES = 4096
-"""Bytes of at least this size are hashed once in a request, however often they are seen."""
+"""Bytes of at least this size are hashed once, when they are seen several times in a row."""
+REMEMBERED = 32
+"""How many of them are remembered: a request may live for hours."""
 
 _AS_THEY_ARE = {bool, int, str}
 
@@ -108,7 +110,7 @@ class Absent(bytes):
 
 
 class Describer:
-    """Makes notes of one request's values, and hashes what is large only once."""
+    """Makes notes of one request's values, and hashes what is large once, as a rule."""
 
     def __init__(self) -> None:
         self._hashes: dict[int, tuple[bytes, str]] = {}  # the bytes are kept, or their id would be reused
@@ -148,6 +150,8 @@ class Describer:
         known = self._hashes.get(id(data))
         if known is None:
             known = self._hashes[id(data)] = (data, sha256(data).hexdigest())
+            if len(self._hashes) > REMEMBERED:
+                del self._hashes[next(iter(self._hashes))]
         return known[1]
 
 

@@ -72,6 +72,7 @@ class Recorder:
                 given=tuple(sorted(request.given)),
                 seed=request.seed,
                 pools=dict(pools),
+                writes=tuple(submit.writes),
             )
         )
 
@@ -137,6 +138,15 @@ class Recorder:
             case m.BranchForked():
                 entry = e.Forked(at_ms=at_ms, track=track, walk=walk)
         self._write(entry)
+
+    def client_wrote(self, message: m.WriteStream | m.FinishStream) -> None:
+        """Its client wrote to a stream, or writes no more."""
+        at_ms, stream = self._at_ms, message.stream
+        if isinstance(message, m.FinishStream):
+            self._write(e.ClientFinished(at_ms=at_ms, stream=stream, total=message.total))
+        else:
+            items = [self._describe.note(item) for item in message.items]
+            self._write(e.ClientWrote(at_ms=at_ms, stream=stream, first=message.first, items=items))
 
     def track_finished(self, track: str, reason: str | None) -> None:
         """A track returned."""

@@ -54,6 +54,10 @@ def says(entry: e.Line) -> str:
             return f"Fork({entry.component}, {entry.branch} -> {entry.to})"
         case e.Forked():
             return "forked"
+        case e.ClientWrote():
+            return f"the client wrote {', '.join(map(value_words, entry.items))} to {entry.stream}"
+        case e.ClientFinished():
+            return f"the client ended {entry.stream} after {entry.total} items"
         case e.TrackFinished():
             return "returns" if entry.reason is None else f"returns {entry.reason!r}"
         case e.Ended():

@@ -122,13 +122,14 @@ class HandOver:
         self.unpark(live, message.stream)
 
     def took(self, live: Live, stream: str) -> None:
-        """A committed turn has read what was handed to it: tell the writer."""
+        """A committed turn has read what was handed to it: tell the writer; of a client's, the conductor."""
         taken = self.read_end(live, stream).handed
-        rank = self._writer_rank[stream]
+        rank = self._writer_rank.get(stream)
         if rank == self._rank:
             self.taken(live, stream, taken)
         else:
-            self._say(self.peers[rank], m.StreamTaken(live.opened.number, stream, taken, live.has_sent))
+            writer = self.peers[rank] if rank is not None else "conductor"
+            self._say(writer, m.StreamTaken(live.opened.number, stream, taken, live.has_sent))
 
     def taken(self, live: Live, stream: str, taken: int) -> None:
         """The reader has read so many items."""

@@ -35,6 +35,7 @@ class Lending:
     def __init__(self, carrier: Carrier, say: Callable[[str, m.Message], None]) -> None:
         self.carrier = carrier
         self._say = say
+        self._lent: dict[int, Live] = {}  # key -> whose it is, of what is lent by ``lend``
 
     def send(self, value: Any) -> m.Value:
         """Make a value fit for a message. Whoever receives a reference frees it.
@@ -59,8 +60,23 @@ class Lending:
     def lend(self, live: Live, value: Any) -> m.Value:
         """The same for a reference that is freed at the latest when the request closes."""
         sent = self.send(value)
-        live.exports += [one.key for one in m.references(sent)]
+        for one in m.references(sent):
+            live.exports.add(one.key)
+            self._lent[one.key] = live
         return sent
+
+    def free(self, keys: Iterable[int]) -> None:
+        """Whoever had these read them, or can name them no more."""
+        keys = list(keys)
+        for key in keys:
+            live = self._lent.pop(key, None)
+            if live is not None:
+                live.exports.discard(key)
+        self.carrier.free(keys)
+
+    def close(self, live: Live) -> None:
+        """What is still lent of a request is not read any more."""
+        self.free(live.exports)
 
     def receive(self, value: m.Value) -> Any:
         """The value of a message, as a component takes it."""

@@ -99,7 +99,7 @@ class Live:
         self.emitted: dict[str, int] = {}
         self.fans = 0  # that have begun
         self.has_sent_elsewhere = False
-        self.exports: list[int] = []  # tensors lent to others, freed at the latest with the request
+        self.exports: set[int] = set()  # tensors lent to others, freed at the latest with the request
         self.in_flight = 0  # rows in a batch that is not finished
         self.is_closed = False
 

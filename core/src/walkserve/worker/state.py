@@ -131,7 +131,7 @@ class WorkerState:
             case m.StopWorker():
                 self.is_stopping = True
             case m.FreeTensors():
-                self.lending.carrier.free(message.keys)
+                self.lending.free(message.keys)
             case m.Calibrate():
                 self._calibrate()
             case m.Report():
@@ -222,7 +222,7 @@ class WorkerState:
         number = live.opened.number
         for branch in live.branches.values():
             branch.drop()
-        self.lending.carrier.free(live.exports)
+        self.lending.close(live)
         del self._lives[number]
         self.room.release(number)
         if live.profile is not None:
