@@ -17,9 +17,9 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-DISTRIBUTIONS := sdk core plugins/orpheus
+DISTRIBUTIONS := sdk core plugins/orpheus plugins/vjepa2
 # Whatever an installed copy is made from; sources are not in it, since the installs are editable.
-INSTALLED_FROM := $(DISTRIBUTIONS:%=%/pyproject.toml) plugins/orpheus/walkserve.json constraints.txt requirements-dev.txt
+INSTALLED_FROM := $(DISTRIBUTIONS:%=%/pyproject.toml) $(wildcard plugins/*/walkserve.json) constraints.txt requirements-dev.txt
 QUIET := $(if $(CI),-qq --progress-bar off)
 
 .PHONY: help

@@ -83,6 +83,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     yield fake
 
 
+class Unhummed(Hummer):
+    """No hub has it, and it reads folders of several layouts."""
+
+    checkpoints: ClassVar = {
+        "main": Hub("", files=("*.pt",), in_folder=(), elsewhere="download https://hum.example/hum.pt (2 GB)")
+    }
+
+
 # --- names ----------------------------------------------------------------------------------------------
 
 
@@ -335,3 +343,24 @@ def test_offline_what_is_cached_in_part_is_a_load_error(cache: Path) -> None:
     (cache / "models--sound--hum-1b" / "snapshots" / ("a" * 40) / "model.safetensors").unlink()
     with pytest.raises(LoadError, match="holds no .*safetensors; run once without --offline"):
         resolve_checkpoint(parse_model_name("hum"), Hummer, access=OFFLINE)
+
+
+def test_a_checkpoint_that_no_hub_has_is_asked_for_with_where_to_get_it() -> None:
+    for revision in (None, "v2"):
+        with pytest.raises(LoadError) as error:
+            resolve_checkpoint(ModelName("hum"), Unhummed, revision=revision)
+        assert str(error.value) == (
+            "hum: no hub has a checkpoint of hum; download https://hum.example/hum.pt (2 GB), "
+            "and serve the folder that holds it: hum=FOLDER"
+        )
+
+
+def test_a_family_that_reads_several_layouts_is_given_any_folder(tmp_path: Path) -> None:
+    found = resolve_checkpoint(ModelName("hum", "", str(tmp_path)), Unhummed)
+    assert found.folders == {"main": tmp_path}
+
+
+def test_somebodys_own_repository_is_downloaded_though_none_is_published(hub: FakeHub) -> None:
+    with pytest.raises(LoadError, match=r"holds no \*.pt"):
+        resolve_checkpoint(ModelName("hum", "", "me/hum"), Unhummed)
+    assert hub.asked == [("me/hum", None, None, False, ["*.pt"])]

@@ -57,6 +57,11 @@ def resolve_checkpoint(
         parts[MAIN] = source
     if revision is not None:
         parts[MAIN] = _at_revision(name, parts.get(MAIN), source, revision)
+    if MAIN in parts and not parts[MAIN].repo:
+        raise LoadError(
+            f"{name.served}: no hub has a checkpoint of {name.family}; {parts[MAIN].elsewhere}, "
+            f"and serve the folder that holds it: {name.served}=FOLDER"
+        )
     access = access or HubAccess()
     folders = {part: _download(name, part, hub, access) for part, hub in parts.items()}
     is_own = MAIN not in parts or (name.variant and not name.checkpoint)
@@ -104,7 +109,11 @@ def _source(name: ModelName, family: type[Model]) -> Path | Hub | None:
 def _folders(name: ModelName, family: type[Model], folder: Path) -> dict[str, Path]:
     parts: Mapping[str, Hub] = family.checkpoints or {MAIN: Hub("", files=())}
     below = {part: "" if part == MAIN else f"{part}/" for part in parts}
-    needed = [below[part] + pattern for part, hub in parts.items() for pattern in hub.files]
+    needed = [
+        below[part] + pattern
+        for part, hub in parts.items()
+        for pattern in (hub.files if hub.in_folder is None else hub.in_folder)
+    ]
     missing = _unmatched(folder, needed)
     if missing and missing == needed:
         raise LoadError(

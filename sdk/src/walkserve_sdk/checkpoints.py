@@ -14,14 +14,19 @@ class Hub:
     """A published repository.
 
     Args:
-        repo: ``"owner/name"``.
+        repo: ``"owner/name"``; empty where no hub has it, and then a folder has to be given.
         files: Patterns of the files that are needed; the rest is not downloaded.
         revision: Branch, tag or commit; None takes the hub's default.
+        in_folder: Patterns of what a folder must hold that is given instead; None for all of ``files``. A
+            family that reads other layouts too asks for less, and says itself what it misses.
+        elsewhere: Where to get it if no hub has it, as the end of a sentence: ``"download …"``.
     """
 
     repo: str
     files: tuple[str, ...] = ("*.json", "*.safetensors")
     revision: str | None = None
+    in_folder: tuple[str, ...] | None = None
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True)

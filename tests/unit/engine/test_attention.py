@@ -156,6 +156,35 @@ def test_without_causality_every_new_token_sees_all_of_its_row():
     turn(cache, [(branch, 7, True)], causal=False, group=4)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("before", [0, 5])
+def test_rows_of_equal_lengths_attend_together(causal, group, before, monkeypatch):
+    """As forks of one branch do that step together, beside rows that are not like them."""
+    torch.manual_seed(12)
+    cache = new_cache()
+    root, other = Branch(cache.new_table()), Branch(cache.new_table())
+    if before:
+        turn(cache, [(root, before, True)])
+    forks = [root.fork() for _ in range(5)]
+    seen: list[list[int]] = []
+    planned = PagedAttention._plan_alike
+
+    def heard(self, rows, group):
+        seen.append(group)
+        return planned(self, rows, group)
+
+    monkeypatch.setattr(PagedAttention, "_plan_alike", heard)
+    most = 3 * (before + 6) * KV_HEADS * HEAD_DIM * 4  # three rows at a time
+    monkeypatch.setattr(torch_sdpa, "_MOST_GATHERED_BYTES", most)
+    rows = [(forks[0], 6, True), (other, 7, True), *((fork, 6, True) for fork in forks[1:])]
+    turn(cache, [*rows, (root, 6, False)], group=group, causal=causal, pad=3)
+    assert seen == [[0, 2, 3], [4, 5]]
+    monkeypatch.setattr(torch_sdpa, "_MOST_GATHERED_BYTES", 1 << 20)
+    turn(cache, [(fork, 6, True) for fork in forks], group=group, causal=causal)
+    assert seen[2:] == [[0, 1, 2, 3, 4]]
+
+
 def test_a_turn_that_is_not_committed_leaves_no_trace():
     torch.manual_seed(6)
     cache = new_cache()

@@ -134,7 +134,7 @@ def _model(name: ModelName, family: type[Model]) -> tuple[Model, CheckpointCard]
     folders = {} if problem else model.checkpoint.folders
     parts = {
         part: FilesCard(
-            repo=None if name.variant or (name.checkpoint and part == "main") else hub.repo,
+            repo=None if name.variant or (name.checkpoint and part == "main") else hub.repo or hub.elsewhere,
             files=hub.files,
             folder=str(folders[part]) if part in folders else None,
         )

@@ -1,12 +1,13 @@
 """Attention of one batch over the paged cache, by PyTorch's scaled dot product.
 
-Two paths, chosen per row when the batch is built:
+Three paths, chosen per row when the batch is built:
 
 * row by row: gather what the row may see, then one attention. For prefill, for
   calls that keep nothing, and for every row of a deterministic batch, where a
   row's arithmetic may not depend on its neighbours.
 * decode rows of similar length together: one padded gather and one masked attention
   per layer, while that is the faster way.
+* rows of several tokens and of equal lengths together (``alike.py``), while they are small.
 
 The query group of grouped-query attention (``group`` = heads / kv_heads) shares a
 key head. One new token folds the group into the query length, so that a group is
@@ -29,6 +30,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from walkserve.cache.paged import PagedCache
 from walkserve.cache.pages import PageTable
+from walkserve.engine.attention.alike import Alike, groups_of_alike
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class AttentionRow:
 # gather no longer stays in the processor's cache, or is too much padding; and once a row is so long that
 # gathering it in whole pages, which only a row by itself can be, outweighs the calls that this takes.
 _MOST_GATHERED_BYTES = 2 << 20  # of K, and as many of V
+_MOST_GATHERED_BYTES_OF_A_DEVICE = 256 << 20  # there, calls are what costs
 _FEWEST_ROWS = 8  # of the longest row's size, that these bytes have room for
 _MOST_PADDING = 1.5  # times what the rows see
 
@@ -156,6 +159,8 @@ class PagedAttention:
         out[self._tokens :] = 0
         for rows in self._together:
             self._attend_together(rows, layer, q, out, scale)
+        for alike in self._alike:
+            alike.attend(self._cache, layer, q, out, causal, scale)
         for row in self._alone:
             self._attend_alone(row, layer, q, k, v, out, causal, scale)
         return out
@@ -244,6 +249,9 @@ class PagedAttention:
         groups = [group for group in self._groups(decodes) if len(group) > 1]
         together = {i for group in groups for i in group}
         self._together = [self._plan_together(rows, group) for group in groups]
+        alike = [] if self._deterministic else self._alike_groups(rows)
+        self._alike = [self._plan_alike(rows, group) for group in alike]
+        together.update(i for group in alike for i in group)
         self._alone = [
             _Alone(
                 start=self.cu_seqlens[i],
@@ -256,6 +264,25 @@ class PagedAttention:
             for i, row in enumerate(rows)
             if row.tokens and i not in together
         ]
+
+    def _alike_groups(self, rows: Sequence[AttentionRow]) -> list[list[int]]:
+        if len(rows) == 1 or all(row.tokens == 1 for row in rows):
+            return []
+        most = _MOST_GATHERED_BYTES // self._cache.k[0, 0].nbytes
+        if self._cache.k.device.type != "cpu":
+            most = _MOST_GATHERED_BYTES_OF_A_DEVICE // self._cache.k[0, 0].nbytes
+        kinds = [
+            (length, row.tokens if row.keeps and row.tokens > 1 else 0)
+            for length, row in zip(self.lengths, rows, strict=True)
+        ]
+        return list(groups_of_alike(kinds, most))
+
+    def _plan_alike(self, rows: Sequence[AttentionRow], group: list[int]) -> Alike:
+        first = group[0]
+        tokens, committed = rows[first].tokens, self.lengths[first]
+        at = [self.cu_seqlens[i] + new for i in group for new in range(tokens)]
+        pages = [self._cache.pages(rows[i].table, committed + tokens) for i in group]
+        return Alike(len(group), tokens, committed, self._index(at), torch.cat(pages))
 
     def _groups(self, decodes: list[int]) -> Iterator[list[int]]:
         """Divide rows, longest first, into groups that are worth padding to their longest."""

@@ -1,0 +1,34 @@
+"""Small requests that pass through every component of a model, before it is ready."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walkserve_sdk import Part
+from walkserve_sdk.arrays import write_safetensors
+
+_SIDE = 32
+"""Of a picture, in pixels: whatever the model takes, it is made to fit."""
+
+
+def grey_clip(frames: int) -> Part:
+    """Frames of a video."""
+    return _tensors(frames=_grey(frames))
+
+
+def still_scene(*, steps: int) -> Part:
+    """A robot at rest, which goes on resting, and wants nothing else."""
+    return _tensors(
+        frames=_grey(1),
+        states=np.zeros((1, 7), np.float32),
+        actions=np.zeros((1, steps, 7), np.float32),
+        goal_frame=_grey(1)[0],
+    )
+
+
+def _grey(frames: int) -> np.ndarray:
+    return np.full((frames, _SIDE, _SIDE, 3), 128, np.uint8)
+
+
+def _tensors(**tensors: np.ndarray) -> Part:
+    return Part("tensor", write_safetensors(tensors))
