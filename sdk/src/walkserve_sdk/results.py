@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkserve_sdk.errors import did_you_mean
+from walkserve_sdk.ports import Audio, Output
 
 
 @dataclass(frozen=True)
@@ -160,3 +161,13 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield from _named(f"{name}.{index}", one)
         case _:
             yield name, value
+
+
+def join_output(output: Output, events: Sequence[OutputEvent]) -> Any:
+    """All that an output gave, as a ``Result`` has it."""
+    pieces, indexes = [event.data for event in events], [event.index for event in events]
+    match output.kind:
+        case Audio(rate=rate, channels=channels):
+            return join_pieces("audio", pieces, indexes=indexes, rate=rate, channels=channels)
+        case kind:
+            return join_pieces(kind.kind, pieces, indexes=indexes, many=output.many)
