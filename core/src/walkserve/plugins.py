@@ -38,7 +38,8 @@ class ModelNotes(Struct, frozen=True):
     surfaces: tuple[str, ...] = ()
 
 
-class _Descriptor(Level, frozen=True):
+class _Descriptor(Struct, frozen=True):
+    api: int
     models: dict[str, ModelNotes] = {}
 
 

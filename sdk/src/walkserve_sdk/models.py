@@ -67,7 +67,7 @@ class Model:
     """The option that bounds how far a request may grow; where a client left it out, its default is cut to
     what fits, and only one that was set is refused."""
     own_surfaces: ClassVar[tuple[str, ...]] = ()
-    """Surfaces besides the standard ones: those of routes that the plugin adds (``walkserve_sdk.serving``)."""
+    """Surfaces besides the standard ones: of routes that its plugin adds (``walkserve_sdk.serving``)."""
     takes_instructions: ClassVar[bool] = False
     """Whether ``speech_request`` reads ``SpeechAsk.instructions``; where not, a client that sends some is
     refused before."""

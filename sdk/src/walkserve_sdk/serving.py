@@ -1,6 +1,6 @@
 """Routes that a plugin adds to the server, and what their requests and sockets meet there.
 
-A plugin declares a ``Route`` or a ``SocketRoute`` and returns it from ``walkserve_extend_app``. All that every
+A plugin declares a ``Route`` or a ``SocketRoute`` and returns it from ``walkserve_extend_app``. What every
 route has is the server's part: API keys, limits, the envelope of errors, the log, metrics, cancelling when a
 client leaves, and what OpenAPI says.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from walkserve_sdk.results import OutputEvent, Result  # they need numpy
 
 FieldsT = TypeVar("FieldsT", bound=Struct)
+FieldsT_co = TypeVar("FieldsT_co", bound=Struct, covariant=True)
 
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 IDLE_S = 600.0
@@ -76,9 +77,7 @@ class Route(Generic[FieldsT]):
         if "model" in (one.encode_name for one in msgspec.structs.fields(self.fields)):
             raise DeclarationError(f"{self.path}: 'model' is a field of every route; leave it out")
         if (self.events is None) is not (self.example_event is None):
-            raise DeclarationError(
-                f"{self.path}: a route with events has an 'example_event', others have none"
-            )
+            raise DeclarationError(f"{self.path}: with 'events' goes an 'example_event'; give both, or none")
 
     def __str__(self) -> str:
         return f"POST {self.path}"
@@ -157,7 +156,7 @@ class Running(Protocol):
         """Give everything back; harmless when it is over."""
 
 
-class Exchange(Protocol[FieldsT]):
+class Exchange(Protocol[FieldsT_co]):
     """One HTTP request that has been read, and how to answer it."""
 
     @property
@@ -169,7 +168,7 @@ class Exchange(Protocol[FieldsT]):
         """It has the route's surface."""
 
     @property
-    def fields(self) -> FieldsT:
+    def fields(self) -> FieldsT_co:
         """Of the body, checked."""
 
     @property
