@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pluggy
@@ -38,20 +38,27 @@ CORE_PATHS = (
 
 @dataclass(frozen=True)
 class Extension:
-    """One that is loaded.
+    """One of a distribution's entry points, and what it adds once it is loaded.
 
     Args:
-        name: Its entry point's.
         target: The module, or what in a module, that the entry point names.
-        plugin: Name and version of the distribution.
-        distribution: Its name.
     """
 
     name: str
     target: str
-    plugin: str
     distribution: str
+    version: str
     routes: tuple[AnyRoute, ...] = ()
+
+    @property
+    def plugin(self) -> str:
+        """``walk-plugin-orpheus 0.1.0``."""
+        return f"{self.distribution} {self.version}".strip()
+
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+        return f"{self.name} ({self.plugin})"
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,12 @@ class Extensions:
     """All that may be loaded.
 
     Args:
-        broken: Entry point's name and plugin -> why it is left out; what was raised is the error's cause.
+        broken: Those that are left out, each with why; what was raised is the error's cause.
         clashes: What two of them, or one and the server itself, both claim: nobody can say who is meant.
     """
 
     loaded: tuple[Extension, ...] = ()
-    broken: Mapping[str, PluginError] = field(default_factory=dict)
+    broken: tuple[tuple[Extension, PluginError], ...] = ()
     clashes: tuple[str, ...] = ()
 
     @property
@@ -95,18 +102,17 @@ def load_extensions(plugins: Collection[str] = ()) -> Extensions:
     manager = PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     loaded: list[Extension] = []
-    broken: dict[str, PluginError] = {}
+    broken: list[tuple[Extension, PluginError]] = []
     for one in sorted(installed(), key=lambda each: each.key):
         if allowed and one.key not in allowed:
             continue
         for name, target in _targets(one):
-            plugin = f"{one.name} {one.version}".strip()
-            extension = Extension(name, target, plugin, one.name)
+            extension = Extension(name, target, one.name, one.version)
             try:
                 loaded.append(_load(manager, one, extension))
             except PluginError as error:
-                broken[f"{name} ({plugin})"] = error
-    return Extensions(tuple(loaded), broken, tuple(_clashes(loaded)))
+                broken.append((extension, error))
+    return Extensions(tuple(loaded), tuple(broken), tuple(_clashes(loaded)))
 
 
 def _targets(one: Installed) -> list[tuple[str, str]]:
@@ -118,7 +124,7 @@ def _targets(one: Installed) -> list[tuple[str, str]]:
 
 def _load(manager: PluginManager, one: Installed, extension: Extension) -> Extension:
     """Import it, register its hooks and call them. Raises PluginError."""
-    label = f"{extension.name} ({extension.plugin})"
+    label = extension.label
     if wrong := wrong_level(one):
         raise PluginError(f"{label}: {wrong}")
     try:

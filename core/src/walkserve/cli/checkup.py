@@ -20,6 +20,7 @@ import importlib_metadata
 from msgspec import Struct
 from packaging.requirements import Requirement
 
+from walkserve.extensions import load_extensions
 from walkserve.plugins import Claim, find_models, load_model
 from walkserve.transport.rundir import folders_of_servers, run_root
 from walkserve_sdk.errors import DeclarationError, PluginError
@@ -67,6 +68,7 @@ def check_up() -> Iterator[Finding]:
     """Look at everything, one thing after another; a check that fails harms no other."""
     yield from software()
     yield from plugins()
+    yield from extensions()
     yield from machine()
     yield from files()
 
@@ -162,6 +164,20 @@ def _plugin(name: str, claims: tuple[Claim, ...]) -> Finding:
         slow = "its declaration imports torch, so every command waits for that; import it in components only"
         return Finding("Plugins", name, "warning", f"{where}: {slow}")
     return Finding("Plugins", name, "well", where)
+
+
+def extensions() -> Iterator[Finding]:
+    """Every extension: loaded, and the routes that it adds, or what keeps it from that."""
+    found = load_extensions()
+    for each in found.loaded:
+        routes = ", ".join(map(str, each.routes)) or "no route"
+        yield Finding("Extensions", each.name, "well", f"{each.plugin}, {each.target}: {routes}")
+    for each, error in found.broken:
+        trace = () if error.__cause__ is None else tuple(_trace(error.__cause__, each.target))
+        said = str(error).removeprefix(each.label).lstrip(": ")
+        yield Finding("Extensions", each.name, "broken", f"{each.plugin}, {each.target}: {said}", trace)
+    for clash in found.clashes:
+        yield Finding("Extensions", "routes", "broken", clash)
 
 
 def _trace(error: BaseException, target: str) -> Iterator[str]:

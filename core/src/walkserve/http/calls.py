@@ -19,6 +19,8 @@ from walkserve.http.requests import Record
 
 TAKE_BYTES = 256 * 1024
 
+_CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
+
 Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | NDArray[Any]
 
 
@@ -79,12 +81,16 @@ class Call:
         return taken
 
     def cancel(self) -> None:
-        """Give everything back; harmless when the call is over."""
+        """Give everything back; harmless when the call is over. Whoever waits for it gets ``Failed``."""
         if not self.is_over:
             self.is_over = True
             self.record.cancelled()
             self._meter.cancelled()
             self._cancel()
+            self._events.clear()
+            self.waiting_bytes = 0
+            self._events.append(Failed(_CANCELLED))
+            self._arrived.set()
 
     # --- said by the Caller -----------------------------------------------------------------------
 

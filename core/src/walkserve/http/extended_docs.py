@@ -1,0 +1,170 @@
+"""What OpenAPI says of a route that a plugin adds: all of it from the route's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from litestar.openapi.spec import (
+    Example,
+    OpenAPIHeader,
+    OpenAPIMediaType,
+    OpenAPIResponse,
+    OpenAPIType,
+    Operation,
+    RequestBody,
+    Schema,
+)
+
+from walkserve.http.event_answers import NDJSON, SSE
+from walkserve.http.examples import Shown
+from walkserve.http.forms import FORM
+from walkserve.http.option_docs import Written, family_options
+from walkserve.http.terms_docs import PARAMETERS
+from walkserve_sdk import Model
+from walkserve_sdk.serving import Route
+
+JSON = "application/json"
+
+_ASKED = "A model's id, or its family's name where one model of that family is served."
+_FAILED = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {"type": {"const": "error"}, "error": {"$ref": "#/components/schemas/Problem"}},
+}
+
+
+def extended_operation(route: Route[Any], having: Mapping[str, Model]) -> type[Operation]:
+    """The route reads its body and writes its answer itself, so that OpenAPI has to be told of both.
+
+    Args:
+        having: The models served here that have the route's surface.
+    """
+    example: Example = Shown(summary=route.summary, value={"model": "a-model", **route.example})
+    body = {
+        JSON: OpenAPIMediaType(schema=_body(route, having), examples={"one": example}),
+        FORM: OpenAPIMediaType(schema=_form(route, having)),
+    }
+
+    @dataclass
+    class ExtendedOperation(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody(content=body, required=True)
+            self.parameters = [*(self.parameters or ()), *PARAMETERS]
+            self.responses = dict(self.responses or {})
+            self.responses["200"] = OpenAPIResponse(
+                description=route.summary, headers={**_HEADERS}, content=_answers(route)
+            )
+
+    return ExtendedOperation
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """JSON Schema of what msgspec reads and writes, with nothing outside of itself.
+
+    OpenAPI would have named parts in one place, where two plugins may both have a ``Body``.
+    """
+    (schema,), parts = msgspec.json.schema_components((kind,), ref_template="{name}")
+    whole = _inlined(schema, parts, ())
+    assert isinstance(whole, dict)
+    return whole
+
+
+def _inlined(schema: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+    match schema:
+        case {"$ref": str(name)} if name in within:
+            return {}  # it holds itself, and no schema without names says that
+        case {"$ref": str(name)}:
+            return _inlined(parts[name], parts, (*within, name))
+        case {"discriminator": _, **rest}:
+            return _inlined(rest, parts, within)  # its mapping is by names
+        case dict():
+            return {key: _inlined(value, parts, within) for key, value in schema.items() if key != "title"}
+        case list():
+            return [_inlined(value, parts, within) for value in schema]
+        case _:
+            return schema
+
+
+def _body(route: Route[Any], having: Mapping[str, Model]) -> Schema:
+    own = schema_of(route.fields)
+    return Schema(
+        type=OpenAPIType.OBJECT,
+        required=["model", *own.get("required", ())],
+        properties={"model": _text(_ASKED), **_fields(own.get("properties", {}), having)},
+        additional_properties=False,
+    )
+
+
+def _form(route: Route[Any], having: Mapping[str, Model]) -> Schema:
+    own = schema_of(route.fields)
+    fields = {name: _in_form(each) for name, each in own.get("properties", {}).items()}
+    return Schema(
+        type=OpenAPIType.OBJECT,
+        required=["model", *own.get("required", ())],
+        properties={"model": _text(_ASKED), **_fields(fields, having)},
+        additional_properties=False,
+    )
+
+
+def _fields(own: Mapping[str, Any], having: Mapping[str, Model]) -> dict[str, Schema]:
+    """The route's, and the options of what has the surface here: others are refused."""
+    options = {name: each for name, each in family_options(having).items() if name not in own}
+    return {name: Written(value=each) for name, each in own.items()} | options
+
+
+def _in_form(schema: Any) -> Any:
+    """As it comes in a form: bytes are files there."""
+    match schema:
+        case {"contentEncoding": "base64", **rest}:
+            return _in_form(rest) | {"format": "binary"}
+        case dict():
+            return {key: _in_form(value) for key, value in schema.items()}
+        case list():
+            return [_in_form(value) for value in schema]
+        case _:
+            return schema
+
+
+def _answers(route: Route[Any]) -> dict[str, OpenAPIMediaType]:
+    example: Example = Shown(summary=route.summary, value=route.example_answer)
+    answer = Written(value=schema_of(route.answer))
+    content = {JSON: OpenAPIMediaType(schema=answer, examples={"one": example})}
+    for media_type, what in route.media.items():
+        bytes_ = {"type": "string", "contentMediaType": media_type, "description": what}
+        content[media_type] = OpenAPIMediaType(schema=Written(value=bytes_))
+    if route.events is not None:
+        event = {"oneOf": [schema_of(route.events), _FAILED]}
+        data = {"type": "string", "contentMediaType": JSON, "contentSchema": event}
+        told: dict[str, tuple[dict[str, Any], str, Any]] = {
+            NDJSON: (event, "One event a line; `error` is the last where it failed.", route.example_event),
+            SSE: (
+                {"type": "object", "required": ["data"], "properties": {"data": data}},
+                "The same events.",
+                {"data": msgspec.json.encode(route.example_event).decode()},
+            ),
+        }
+        for media_type, (schema, about, value) in told.items():
+            shown: Example = Shown(summary=about, value=value)
+            written = Written(value=schema | {"description": about})
+            content[media_type] = OpenAPIMediaType(schema=written, examples={"one": shown})
+    return content
+
+
+def _text(description: str) -> Schema:
+    return Schema(type=OpenAPIType.STRING, description=description)
+
+
+def _header(description: str, kind: OpenAPIType) -> OpenAPIHeader:
+    return OpenAPIHeader(schema=Schema(type=kind), description=description)
+
+
+_HEADERS = {
+    "x-request-id": OpenAPIHeader(schema=_text("The id of this request."), required=True),
+    "x-seed": _header("The random seed in force.", OpenAPIType.INTEGER),
+    "x-finish-reason": _header("Why it ended. Not of events.", OpenAPIType.STRING),
+    "x-usage-input-tokens": _header("Tokens read. Not of events.", OpenAPIType.INTEGER),
+    "x-usage-output-tokens": _header("Tokens written. Not of events.", OpenAPIType.INTEGER),
+}
