@@ -81,7 +81,8 @@ def _inlined(schema: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> 
         case {"discriminator": _, **rest}:
             return _inlined(rest, parts, within)  # its mapping is by names
         case dict():
-            return {key: _inlined(value, parts, within) for key, value in schema.items() if key != "title"}
+            told = {key: value for key, value in schema.items() if key != "title" or isinstance(value, dict)}
+            return {key: _inlined(value, parts, within) for key, value in told.items()}
         case list():
             return [_inlined(value, parts, within) for value in schema]
         case _:
