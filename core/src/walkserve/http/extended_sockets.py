@@ -82,6 +82,8 @@ class Socket:
         self._number = 0
         """Of the frame that the handler has last got."""
         self._running: list[Running] = []
+        self._is_idle = asyncio.Event()
+        """Set when the client has said nothing for too long."""
 
     # --- its life -------------------------------------------------------------------------------------
 
@@ -89,13 +91,17 @@ class Socket:
         """Until the handler returns or the client leaves; whatever runs then is cancelled."""
         reading = asyncio.create_task(self._read())
         handling = asyncio.create_task(self._handle())
+        idling = asyncio.create_task(self._is_idle.wait())
         draining = asyncio.create_task(self._wake_at_the_end())
         try:
-            await asyncio.wait({reading, handling}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reading, handling, idling}, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
                 await self._socket.close(handling.result())
+            elif idling.done():
+                await self._tell(Idle(f"nothing has come for {self._route.idle_s:g} s"))
+                await self._socket.close(POLICY_VIOLATION)
         finally:
-            tasks = (reading, handling, draining)
+            tasks = (reading, handling, idling, draining)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -160,8 +166,7 @@ class Socket:
                     await self._change()
             except TimeoutError:
                 if all(each.is_over for each in self._running):  # else it is the client that waits
-                    idle = f"nothing has come for {self._route.idle_s:g} s, and the socket is closed"
-                    raise Idle(idle) from None
+                    self._is_idle.set()
         if self._drain.is_set():
             return None
         frame = self._waiting.popleft()
@@ -189,8 +194,6 @@ class Socket:
     async def answering(self, id: str | None = None) -> AsyncIterator[None]:
         try:
             yield
-        except Idle:
-            raise
         except Exception as error:
             await self._tell(error, id)
 
