@@ -204,7 +204,7 @@ def _clashes(loaded: Sequence[Extension]) -> Iterator[str]:
                 other, there = paths[route.path]
                 yield (
                     f"{other.plugin} adds {there}, and {each.plugin} adds {route}; uninstall one of them, "
-                    "or name in --plugins which may be loaded"
+                    "or name with --plugin which may be loaded"
                 )
             paths[route.path] = each, route
 

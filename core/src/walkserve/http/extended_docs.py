@@ -21,14 +21,18 @@ from litestar.openapi.spec import (
 from walkserve.http.event_answers import NDJSON, SSE
 from walkserve.http.examples import Shown
 from walkserve.http.forms import FORM
-from walkserve.http.option_docs import Written, family_options
+from walkserve.http.option_docs import Written, family_options, same_options
 from walkserve.http.terms_docs import PARAMETERS
 from walkserve_sdk import Model
 from walkserve_sdk.serving import Route
 
 JSON = "application/json"
 
-_ASKED = "A model's id, or its family's name where one model of that family is served."
+_MODEL = Schema(
+    type=OpenAPIType.STRING,
+    description="A model's id, or its family's name where one model of that family is served.",
+)
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _FAILED = {
     "type": "object",
     "required": ["type", "error"],
@@ -43,9 +47,10 @@ def extended_operation(route: Route[Any], having: Mapping[str, Model]) -> type[O
         having: The models served here that have the route's surface.
     """
     example: Example = Shown(summary=route.summary, value={"model": "a-model", **route.example})
+    own = schema_of(route.fields)
     body = {
-        JSON: OpenAPIMediaType(schema=_body(route, having), examples={"one": example}),
-        FORM: OpenAPIMediaType(schema=_form(route, having)),
+        JSON: OpenAPIMediaType(schema=_body(_in_json(own), having), examples={"one": example}),
+        FORM: OpenAPIMediaType(schema=_body(_in_form(own), having, is_form=True)),
     }
 
     @dataclass
@@ -89,31 +94,42 @@ def _inlined(schema: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> 
             return schema
 
 
-def _body(route: Route[Any], having: Mapping[str, Model]) -> Schema:
-    own = schema_of(route.fields)
+def _body(own: Mapping[str, Any], having: Mapping[str, Model], *, is_form: bool = False) -> Schema:
+    """The route's fields, and the options of what has the surface here: others are refused.
+
+    Those of a form have one name each: beside files, tools that read this cannot say what may not stand
+    together.
+    """
+    fields = own.get("properties", {})
+    options = {name: each for name, each in family_options(having).items() if name not in fields}
+    twice = [each for each in same_options(having.values()) if options.keys() >= set(each.required or ())]
+    if is_form:
+        second = {(each.required or [])[-1] for each in twice}
+        options, twice = {name: each for name, each in options.items() if name not in second}, []
     return Schema(
         type=OpenAPIType.OBJECT,
         required=["model", *own.get("required", ())],
-        properties={"model": _text(_ASKED), **_fields(own.get("properties", {}), having)},
+        properties={
+            "model": _MODEL,
+            **{name: Written(value=each) for name, each in fields.items()},
+            **options,
+        },
         additional_properties=False,
+        schema_not=Schema(any_of=twice) if twice else None,
     )
 
 
-def _form(route: Route[Any], having: Mapping[str, Model]) -> Schema:
-    own = schema_of(route.fields)
-    fields = {name: _in_form(each) for name, each in own.get("properties", {}).items()}
-    return Schema(
-        type=OpenAPIType.OBJECT,
-        required=["model", *own.get("required", ())],
-        properties={"model": _text(_ASKED), **_fields(fields, having)},
-        additional_properties=False,
-    )
-
-
-def _fields(own: Mapping[str, Any], having: Mapping[str, Model]) -> dict[str, Schema]:
-    """The route's, and the options of what has the surface here: others are refused."""
-    options = {name: each for name, each in family_options(having).items() if name not in own}
-    return {name: Written(value=each) for name, each in own.items()} | options
+def _in_json(schema: Any) -> Any:
+    """As it comes in JSON: bytes are base64, which no validator holds them to by itself."""
+    match schema:
+        case {"contentEncoding": "base64"}:
+            return {**schema, "pattern": _BASE64}
+        case dict():
+            return {key: _in_json(value) for key, value in schema.items()}
+        case list():
+            return [_in_json(value) for value in schema]
+        case _:
+            return schema
 
 
 def _in_form(schema: Any) -> Any:
@@ -154,16 +170,12 @@ def _answers(route: Route[Any]) -> dict[str, OpenAPIMediaType]:
     return content
 
 
-def _text(description: str) -> Schema:
-    return Schema(type=OpenAPIType.STRING, description=description)
-
-
 def _header(description: str, kind: OpenAPIType) -> OpenAPIHeader:
     return OpenAPIHeader(schema=Schema(type=kind), description=description)
 
 
 _HEADERS = {
-    "x-request-id": OpenAPIHeader(schema=_text("The id of this request."), required=True),
+    "x-request-id": _header("The id of this request.", OpenAPIType.STRING),
     "x-seed": _header("The random seed in force.", OpenAPIType.INTEGER),
     "x-finish-reason": _header("Why it ended. Not of events.", OpenAPIType.STRING),
     "x-usage-input-tokens": _header("Tokens read. Not of events.", OpenAPIType.INTEGER),

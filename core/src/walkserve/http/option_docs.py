@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,3 +41,9 @@ def _option(notes: Mapping[str, OptionNote]) -> dict[str, Any]:
         return {"description": first.about, **first.schema, **default}
     told = [{"description": f"Of {name}: {note.about}", **note.schema} for name, note in notes.items()]
     return {"anyOf": told}
+
+
+def same_options(models: Iterable[Model]) -> list[Schema]:
+    """What may not stand together: two names of one option."""
+    pairs = {(note.name, note.also) for model in models for note in notes_of(model) if note.also}
+    return [Schema(required=list(pair)) for pair in sorted(pairs)]

@@ -17,8 +17,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from walkserve.descriptions import notes_of
-from walkserve.http.option_docs import family_options
+from walkserve.http.option_docs import family_options, same_options
 from walkserve.http.sentences import MOST_CHARS
 from walkserve.http.speech_reading import DEFAULT_FORMAT, SPEEDS, SPLITS, STREAM_FORMATS
 from walkserve.http.terms_docs import PARAMETERS
@@ -110,10 +109,9 @@ def _body(speaking: Mapping[str, Model]) -> Schema:
 def _exclusive(speaking: Iterable[Model]) -> list[Schema]:
     """What may not stand together: one file and events; two names of one option."""
     whole, events = Schema(const=False), Schema(const="sse")
-    pairs = {(note.name, note.also) for model in speaking for note in notes_of(model) if note.also}
     return [
         Schema(required=["stream", "stream_format"], properties={"stream": whole, "stream_format": events}),
-        *(Schema(required=list(pair)) for pair in sorted(pairs)),
+        *same_options(speaking),
     ]
 
 
