@@ -1,4 +1,4 @@
-"""What schemathesis cannot know: a model that is served here, and that two words are enough, without trouble."""
+"""What schemathesis cannot know: a model that is served here, and that two words are enough."""
 
 import schemathesis
 
