@@ -294,3 +294,17 @@ def test_extensions_are_told_with_their_routes_and_what_is_wrong_with_them(shelf
     assert "unknown hook 'walkserve_extends'" in found["typo"]["says"]
     assert "walk-plugin-more 2.0 adds POST /v1/notes" in found["routes"]["says"]
     assert "walk_plugin_notes" not in shelf.run("list-models").out
+
+
+@pytest.mark.parametrize(
+    ("described", "own", "said"),
+    [
+        (["notes"], (), "its walkserve.json says surfaces notes, and it has none"),
+        ([], ("notes",), "no extension of walk-plugin-hum has a route for notes"),
+    ],
+)
+def test_surfaces_that_are_not_as_they_are_said_to_be_are_a_warning(shelf, good, described, own, said):
+    source = good("Hum").replace("(Model):\n", f"(Model):\n    own_surfaces = {own!r}\n")
+    shelf.add("hum", source, descriptor={"api": 1, "models": {"hum": {"surfaces": described}}})
+    found = plugin(shelf, "hum")
+    assert found["state"] == "warning" and found["says"].endswith(said)

@@ -20,11 +20,12 @@ import importlib_metadata
 from msgspec import Struct
 from packaging.requirements import Requirement
 
+from walkserve.descriptions import surface_routes
 from walkserve.extensions import load_extensions
 from walkserve.plugins import Claim, find_models, load_model
 from walkserve.transport.rundir import folders_of_servers, run_root
 from walkserve_sdk.errors import DeclarationError, PluginError
-from walkserve_sdk.models import API_LEVEL
+from walkserve_sdk.models import API_LEVEL, Model
 
 State = Literal["well", "warning", "broken"]
 
@@ -160,10 +161,24 @@ def _plugin(name: str, claims: tuple[Claim, ...]) -> Finding:
     unmet = [f"{need.name}: {wrong}" for need in _needs(claim.distribution) if (wrong := _unmet(need))]
     if unmet:
         return Finding("Plugins", name, "broken", f"{where}: it needs {'; '.join(unmet)}")
+    wrong = _wrong_surfaces(claim, family)
+    if wrong:
+        return Finding("Plugins", name, "warning", f"{where}: {wrong}")
     if "torch" in sys.modules and not had_torch:
         slow = "its declaration imports torch, so every command waits for that; import it in components only"
         return Finding("Plugins", name, "warning", f"{where}: {slow}")
     return Finding("Plugins", name, "well", where)
+
+
+def _wrong_surfaces(claim: Claim, family: type[Model]) -> str:
+    """What is said of its surfaces that is not so, or "": in the descriptor, or without any route."""
+    described, there = claim.notes.surfaces, family.surfaces()
+    if described and sorted(described) != sorted(there):
+        said, are = ", ".join(described), ", ".join(there) or "none"
+        return f"its walkserve.json says surfaces {said}, and it has {are}"
+    routes = surface_routes(family, load_extensions((claim.distribution,)).surfaces)
+    missing = [surface for surface in there if surface not in routes]
+    return f"no extension of {claim.distribution} has a route for {', '.join(missing)}" if missing else ""
 
 
 def extensions() -> Iterator[Finding]:
