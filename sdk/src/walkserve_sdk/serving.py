@@ -200,10 +200,13 @@ class Exchange(Protocol[FieldsT_co]):
             BadRequest: What ``Model.request`` refuses.
         """
 
-    def start(self, request: Request) -> Running:
-        """Send a request on its way, on its client's terms; what runs when the handler ends is cancelled.
+    async def start(self, request: Request) -> Running:
+        """Check a request's media and send it on its way, on its client's terms.
+
+        What still runs when the handler ends is cancelled.
 
         Raises:
+            BadRequest: An image or a video is none, or beyond a limit; ``param`` is its part's name, or kind.
             WalkserveError: The server is not ready, or takes no more requests.
         """
 
@@ -237,15 +240,18 @@ class Socket(Protocol):
             UnsupportedSurface: It has not the route's surface.
         """
 
-    def start(
+    async def start(
         self, name: str, request: Request, *, id: str | None = None, timeout_s: float | None = None
     ) -> Running:
-        """Send a request to the model of that name on its way; what runs when the socket ends is cancelled.
+        """Check a request's media and send it to the model of that name.
+
+        What still runs when the socket ends is cancelled.
 
         Args:
             id: What its client calls it; a label and no more.
             timeout_s: How long it may take; never longer than the server allows.
 
         Raises:
+            BadRequest: An image or a video is none, or beyond a limit; ``param`` is its part's name, or kind.
             WalkserveError: The server is not ready, or takes no more requests.
         """

@@ -37,7 +37,7 @@ class Word(Struct, frozen=True, tag="word"):
 async def try_it(exchange: Exchange[Trying]) -> object:
     outputs = ("words",) if exchange.wants_events else ("words", "total")
     request = exchange.request(parts=(Part("text", exchange.fields.text),), outputs=outputs)
-    running = exchange.start(request)
+    running = await exchange.start(request)
     if exchange.wants_events:
         return _words(running)
     result = await running.result()
@@ -69,7 +69,7 @@ async def talk(socket: Socket) -> None:
             name, model = socket.find(frame.model)
             options = {"max_tokens": frame.max_tokens}
             request = model.request(parts=(Part("text", frame.text),), outputs=("words",), options=options)
-            async for event in socket.start(name, request):
+            async for event in await socket.start(name, request):
                 await socket.send(Word(event.data))
 
 

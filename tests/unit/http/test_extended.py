@@ -66,7 +66,7 @@ async def score(exchange: Exchange[Scoring]) -> object:
     if fields.title == "a bug":
         raise RuntimeError("in /secret/place.py")
     outputs = ("energy",) if exchange.wants_events else ("caption", "energy")
-    running = exchange.start(exchange.request(parts=parts, outputs=outputs))
+    running = await exchange.start(exchange.request(parts=parts, outputs=outputs))
     if exchange.wants_events:
         return _steps(running)
     if fields.title == "given up":
@@ -75,7 +75,7 @@ async def score(exchange: Exchange[Scoring]) -> object:
     if exchange.media_type == "image/png":
         return Reply(b"PNG", "image/png", {"x-more": "yes"})
     return Scored(
-        result.caption, repr((fields.sheet, fields.numbers)), [float(each) for each in result.energy]
+        result.caption, repr((fields.sheet, fields.numbers)), [float(each) for each in result.energy or ()]
     )
 
 
@@ -257,7 +257,7 @@ async def test_what_a_handler_has_cancelled_is_told_as_that(stage):
 
 async def test_what_still_runs_when_the_handler_fails_is_cancelled(stage):
     async def forget(exchange):
-        exchange.start(exchange.request(parts=(Part("text", "x"),)))
+        await exchange.start(exchange.request(parts=(Part("text", "x"),)))
         raise RuntimeError("after the start")
 
     async with stage.serving(routes=[changed(handle=forget)]) as at:

@@ -56,7 +56,7 @@ async def live(socket):
         async with socket.answering(frame.id):
             name, model = socket.find(frame.model)
             request = model.request(parts=(Part("text", frame.title),), outputs=("energy",))
-            running = socket.start(name, request, id=frame.id, timeout_s=frame.timeout_s)
+            running = await socket.start(name, request, id=frame.id, timeout_s=frame.timeout_s)
             async for event in running:
                 await socket.send(Energy(float(event.data)))
             await socket.send({"type": "done", "request_id": running.request_id})
@@ -213,8 +213,8 @@ async def together(socket):
     async def run(frame):
         name, model = socket.find(frame.model)
         request = model.request(parts=(Part("text", frame.title),), outputs=("energy",))
-        result = await socket.start(name, request).result()
-        await socket.send({"type": "energies", "values": result.energy})
+        result = await (await socket.start(name, request)).result()
+        await socket.send({"type": "energies", "values": [float(result.energy)]})
 
     async with asyncio.TaskGroup() as group:
         while (frame := await socket.receive()) is not None:

@@ -19,6 +19,7 @@ from walkserve.http.event_answers import NDJSON, SSE, EventAnswer
 from walkserve.http.extended_docs import JSON, extended_operation
 from walkserve.http.extended_reading import Asked, BodyReader, read_asked
 from walkserve.http.extended_sockets import extended_socket
+from walkserve.http.media_checks import by_name, check_media
 from walkserve.http.problems import documented
 from walkserve.http.running import Running
 from walkserve.http.settings import HttpSettings
@@ -64,7 +65,7 @@ def _posted(
         terms = read_terms(request, most_s=settings.timeout_s)
 
         async def write(client: Client) -> None:
-            with Exchange(asked, media_type, caller, terms, on_cut=client.abort) as exchange:
+            with Exchange(asked, media_type, caller, settings, terms, on_cut=client.abort) as exchange:
                 await _write(route, exchange, client)
 
         return Answer(write)
@@ -76,13 +77,21 @@ class Exchange:
     """As ``walkserve_sdk.serving.Exchange`` has it. Leaving a ``with`` block of it cancels what runs."""
 
     def __init__(
-        self, asked: Asked, media_type: str, caller: Caller, terms: Terms, *, on_cut: Callable[[], None]
+        self,
+        asked: Asked,
+        media_type: str,
+        caller: Caller,
+        settings: HttpSettings,
+        terms: Terms,
+        *,
+        on_cut: Callable[[], None],
     ) -> None:
         self.name, self.model = asked.name, asked.model
         self.fields: Any = asked.fields
         self.options = asked.options
         self.media_type = media_type
         self._caller = caller
+        self._settings = settings
         self._terms = terms
         self._on_cut = on_cut
         self._started: list[Running] = []
@@ -101,7 +110,8 @@ class Exchange:
         given = {**self.options, **(options or {})}
         return self.model.request(parts=parts, outputs=outputs, options=given)
 
-    def start(self, request: Request) -> Running:
+    async def start(self, request: Request) -> Running:
+        await check_media(request.parts, self._settings, by_name)
         call = self._caller.submit(self.name, request, self._on_cut, terms=self._terms)
         running = Running(self.model, request, call)
         self._started.append(running)

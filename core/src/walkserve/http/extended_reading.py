@@ -16,7 +16,7 @@ from walkserve.http.forms import FORM, Entry, is_form, read_entries
 from walkserve.http.models import named_model, require_surface
 from walkserve.http.settings import HttpSettings
 from walkserve_sdk import Model
-from walkserve_sdk.errors import BadRequest
+from walkserve_sdk.errors import BadRequest, did_you_mean, shown
 from walkserve_sdk.requests import option_paths, read_options, unknown_option
 
 
@@ -59,7 +59,7 @@ class BodyReader:
         if not is_form(request):
             return await read_object(request, self._settings.body_bytes, also=FORM)
         limit = self._settings.media_bytes
-        entries = await read_entries(request, self._known, limit_bytes=limit, most_bytes=self._most_bytes)
+        entries = await read_entries(request, self._check, limit_bytes=limit, most_bytes=self._most_bytes)
         given: dict[str, Any] = {}
         for entry in entries:
             shape = self._shape(entry)
@@ -70,6 +70,10 @@ class BodyReader:
             else:
                 given[entry.name] = shape.read(entry)
         return given
+
+    def _check(self, field: str) -> None:
+        if field not in self._known:
+            raise BadRequest(f"unknown field {shown(field)}{did_you_mean(field, self._known)}", param=field)
 
     def _shape(self, entry: Entry) -> _Shape:
         return self._shapes.get(entry.name, _TEXT if entry.name == "model" else _ANY)

@@ -15,6 +15,7 @@ from litestar.handlers import BaseRouteHandler
 from msgspec import Struct
 
 from walkserve.http.callers import Caller
+from walkserve.http.media_checks import by_name, check_media
 from walkserve.http.models import find_model, require_surface
 from walkserve.http.problems import BodyTooLarge, told
 from walkserve.http.running import Running
@@ -206,9 +207,10 @@ class Socket:
         require_surface(name, found, self._route.surface)
         return name, found
 
-    def start(
+    async def start(
         self, name: str, request: Request, *, id: str | None = None, timeout_s: float | None = None
     ) -> Running:
+        await check_media(request.parts, self._settings, by_name)
         most_s = self._settings.timeout_s
         asked_s = None if timeout_s is None else check_timeout(timeout_s, "timeout_s", most_s)
         terms = Terms(client_id=id, timeout_s=shortest(asked_s, most_s))

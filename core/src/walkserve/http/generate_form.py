@@ -17,6 +17,7 @@ from walkserve_sdk.requests import KINDS
 FIELDS = ("model", "outputs", "options", "split", "timeout_s")
 """What a form has besides inputs; ``outputs`` may come several times, once for each."""
 
+
 async def read_form(request: Request[Any, Any, Any], *, limit_bytes: int, field_bytes: int) -> dict[str, Any]:
     """The fields of a form as ``read_ask`` takes them, with its inputs as ``Part``s.
 
@@ -33,7 +34,7 @@ async def read_form(request: Request[Any, Any, Any], *, limit_bytes: int, field_
             request,
             _check,
             limit_bytes=limit_bytes,
-            most_bytes=lambda entry: field_bytes if entry.name in (*FIELDS, "text") or entry.name.startswith("text[") else limit_bytes,
+            most_bytes=lambda entry: field_bytes if _kind(entry) in (*FIELDS, "text") else limit_bytes,
         )
     )
 
@@ -48,10 +49,15 @@ def _check(field: str) -> None:
         raise BadRequest(f"unknown field {shown(field)}{cure}", param=field)
 
 
+def _kind(entry: Entry) -> str:
+    """``image`` of ``image[goal]``."""
+    return entry.name.partition("[")[0]
+
+
 def _fields(entries: list[Entry]) -> dict[str, Any]:
     given: dict[str, Any] = {"inputs": list(_inputs(entries))}
     for entry in entries:
-        if entry.name.partition("[")[0] in KINDS:
+        if _kind(entry) in KINDS:
             continue
         if entry.name == "outputs":
             given.setdefault("outputs", []).append(entry.text)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
-
-import numpy as np
 
 from walkserve.delivery import Done, Failed
-from walkserve.http.calls import Call, CallEvent, Item, Items
+from walkserve.http.calls import Call, CallEvent, Items
 from walkserve.http.problems import Faulted
 from walkserve.messages import RequestEnded
-from walkserve_sdk import Audio, Model, Output, Request
-from walkserve_sdk.results import OutputEvent, Result, Sound, join_output
+from walkserve_sdk import Model, Request
+from walkserve_sdk.results import OutputEvent, Result, as_data, join_output
 
 
 class Running:
@@ -38,9 +35,9 @@ class Running:
         self._call.cancel()
 
     async def result(self) -> Result:
-        pieces: dict[str, list[Any]] = {name: [] for name in self._outputs}
+        pieces: dict[str, list[OutputEvent]] = {name: [] for name in self._outputs}
         async for event in self:
-            pieces[event.output].append(event.data)
+            pieces[event.output].append(event)
         ended = self.ended
         assert ended is not None
         joined = {name: join_output(output, pieces[name]) for name, output in self._outputs.items()}
@@ -67,9 +64,4 @@ class Running:
                 output = self._outputs.get(event.output)
                 if output is not None:  # else nobody asked for it
                     for item in event.items:
-                        yield OutputEvent(event.output, _data(output, item))
-
-
-def _data(output: Output, item: Item) -> Any:
-    kind = output.kind
-    return Sound(np.asarray(item, np.float32), kind.rate) if isinstance(kind, Audio) else item
+                        yield OutputEvent(event.output, as_data(output, item), event.row)
