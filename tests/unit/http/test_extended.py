@@ -62,7 +62,9 @@ class Step(Struct, frozen=True, tag="step"):
 
 async def score(exchange: Exchange[Scoring]) -> object:
     fields = exchange.fields
-    parts = (Part("text", fields.title), *(Part("image", each) for each in fields.pages))
+    parts = (Part("text", fields.title), *(Part("tensor", each) for each in fields.pages))
+    if fields.title == "a picture":
+        parts = (*parts, Part("image", fields.sheet or b"", name="sheet"))
     if fields.title == "a bug":
         raise RuntimeError("in /secret/place.py")
     outputs = ("energy",) if exchange.wants_events else ("caption", "energy")
@@ -176,6 +178,14 @@ async def test_a_form_has_the_same_fields_and_its_files_are_bytes(stage):
         assert submit.options.steps == 3
         file = [*files[:2], ("numbers", ("n.npy", b"[1]"))]
         assert (await at.client.post(PATH, files=file)).json()["got"] == "(None, b'[1]')"
+
+
+async def test_an_image_that_is_none_is_refused_by_the_name_of_its_field(stage):
+    async with stage.serving() as at:
+        sheet = base64.b64encode(b"no picture").decode()
+        response = await at.client.post(PATH, json=ASK | {"title": "a picture", "sheet": sheet})
+        assert (response.status_code, error(response)["param"]) == (400, "sheet")
+        assert at.mailbox.sent_of(m.Submit) == []
 
 
 async def test_json_has_bytes_in_base64(stage):

@@ -214,7 +214,7 @@ async def together(socket):
         name, model = socket.find(frame.model)
         request = model.request(parts=(Part("text", frame.title),), outputs=("energy",))
         result = await (await socket.start(name, request)).result()
-        await socket.send({"type": "energies", "values": [float(result.energy)]})
+        await socket.send({"type": "energies", "values": [float(each) for each in result.energy]})
 
     async with asyncio.TaskGroup() as group:
         while (frame := await socket.receive()) is not None:
