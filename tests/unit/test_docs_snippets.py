@@ -52,6 +52,12 @@ def test_the_fakes_of_the_guide_hold():
     _run(_one(ROOT / "docs/how-to/test-a-plan.md", "python", "ToyRuntime("))
 
 
+@pytest.mark.parametrize(("having", "route"), [("Route[", "POST /v1/summaries"), ("SocketRoute", "WS /v1/")])
+def test_the_routes_of_the_guide_are_routes(having, route):
+    program = _one(ROOT / "docs/how-to/add-a-route.md", "python", f"list[{having}")
+    assert _run(f"{program}\nprint(*walkserve_extend_app())").startswith(route)
+
+
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
     """The tutorial's files, and the metadata that installing them would leave."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from walkserve_sdk.option_notes import OptionNote, option_notes
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "audio.speech": ("POST /v1/audio/speech", "GET /v1/audio/voices"),
 }
-"""A surface's routes. What every model has, whatever it declares, stands under no surface."""
+"""A standard surface's routes. What every model has, whatever it declares, stands under no surface."""
 
 
 class OptionCard(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -89,9 +90,16 @@ class StreamCard(Struct, frozen=True):
     limit: int
 
 
-def surface_routes(family: type[Model]) -> dict[str, list[str]]:
-    """Surface -> the routes by which it is reached."""
-    return {surface: list(ROUTES[surface]) for surface in family.surfaces()}
+def surface_routes(
+    family: type[Model], added: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> dict[str, list[str]]:
+    """Surface -> the routes by which it is reached; one that nothing here has a route for is left out.
+
+    Args:
+        added: The same of routes that extensions add.
+    """
+    routes = {name: [*ROUTES.get(name, ()), *added.get(name, ())] for name in family.surfaces()}
+    return {surface: each for surface, each in routes.items() if each}
 
 
 def output_cards(family: type[Model]) -> dict[str, OutputCard]:

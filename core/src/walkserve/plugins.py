@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
 
-import importlib_metadata
 import msgspec
-from importlib_metadata import IDistribution
 from msgspec import Struct
 
 from walkserve.errors import SettingError
+from walkserve.installed import (
+    MODELS,
+    Installed,
+    Level,
+    failed_import,
+    installed,
+    key_of,
+    load_target,
+    missing_module,
+    other_level,
+    unreadable_descriptor,
+)
 from walkserve_sdk.errors import PluginError, did_you_mean
 from walkserve_sdk.models import API_LEVEL, Model
-
-GROUP = "walkserve.models"
-DESCRIPTORS = ("extra_metadata/walkserve.json", "walkserve.json")
-"""What a distribution says of its models; `list-models` reads nothing else. Looked for in its ``.dist-info``
-folder: where hatchling puts extra metadata, or directly there for builders that can do that."""
 
 _TARGET = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\s*:\s*(?P<attribute>[A-Za-z_][\w.]*)")
 
@@ -36,11 +38,8 @@ class ModelNotes(Struct, frozen=True):
     surfaces: tuple[str, ...] = ()
 
 
-class _Level(Struct, frozen=True):
+class _Descriptor(Struct, frozen=True):
     api: int
-
-
-class _Descriptor(_Level, frozen=True):
     models: dict[str, ModelNotes] = {}
 
 
@@ -131,52 +130,37 @@ def find_models(plugins: Collection[str] = ()) -> Found:
         plugins: The only distributions that may be loaded; empty for all.
 
     Raises:
-        SettingError: One of ``plugins`` is not installed, or brings no model.
+        SettingError: One of ``plugins`` is not installed, or brings nothing to a server.
     """
     claims: dict[str, list[Claim]] = {}
     barred: dict[str, list[Claim]] = {}
-    allowed = {_key(plugin): plugin for plugin in plugins}
-    seen: set[str] = set()
-    for distribution in importlib_metadata.distributions():
-        try:
-            text = distribution.read_text("entry_points.txt")
-        except (OSError, UnicodeDecodeError):
-            continue  # nothing says that it is one of ours
-        if not text or GROUP not in text:
-            continue
-        name, version = _identity(distribution)
-        key = _key(name)
-        if key in seen:  # the first on sys.path is the one that is imported
-            continue
-        seen.add(key)
-        for claim in _claims(distribution, name, version):
-            place = claims if not allowed or key in allowed else barred
+    allowed = {key_of(plugin): plugin for plugin in plugins}
+    seen: dict[str, Installed] = {}
+    for one in installed():
+        seen[one.key] = one
+        for claim in _claims(one):
+            place = claims if not allowed or one.key in allowed else barred
             place.setdefault(claim.name, []).append(claim)
     found = Found(_sorted(claims), _sorted(barred))
     for key, plugin in allowed.items():
         if key not in seen:
-            raise SettingError(_missing_plugin(plugin, found))
+            raise SettingError(_missing_plugin(plugin, found, seen.values()))
     return found
-
-
-def _key(distribution: str) -> str:
-    """The name of a distribution as all its spellings have it."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _sorted(claims: Mapping[str, list[Claim]]) -> dict[str, tuple[Claim, ...]]:
     return {name: tuple(sorted(claims[name], key=lambda claim: claim.plugin)) for name in sorted(claims)}
 
 
-def _missing_plugin(plugin: str, found: Found) -> str:
+def _missing_plugin(plugin: str, found: Found, there: Collection[Installed]) -> str:
     every = [claim for claims in (found.claims, found.barred) for each in claims.values() for claim in each]
     of = sorted({claim.distribution for claim in every if claim.name == plugin})
     if of:
         return f"{plugin!r} is a model, not a plugin; write the plugin it is of: {' or '.join(of)}"
-    installed = sorted({claim.distribution for claim in every})
-    near = did_you_mean(plugin, installed)
+    names = sorted({one.name for one in there})
+    near = did_you_mean(plugin, names)
     near = "" if near.startswith("; known") else near
-    listed = f"installed: {', '.join(installed)}" if installed else "none is installed"
+    listed = f"installed: {', '.join(names)}" if names else "none is installed"
     return f"there is no plugin {plugin!r}{near}{'' if near else ';'} {listed}"
 
 
@@ -189,7 +173,7 @@ def list_models() -> list[ModelListing]:
             distribution=claim.distribution,
             version=claim.version,
             problem=claim.problem
-            or (_claimed_twice(claims) if len(claims) > 1 else _missing_module(claim.target)),
+            or (_claimed_twice(claims) if len(claims) > 1 else missing_module(claim.target)),
         )
         for claims in find_models().claims.values()
         for claim in claims
@@ -208,7 +192,7 @@ def problems(plugins: Collection[str] = (), *, imports: bool) -> dict[str, str]:
     for name in found.names:
         try:
             claim = found.one(name)
-            missing = _missing_module(claim.target)
+            missing = missing_module(claim.target)
             if missing:
                 raise PluginError(f"{name} ({claim.plugin}): {missing}")
             if imports:
@@ -231,42 +215,33 @@ def load_model(name: str, plugins: Collection[str] = ()) -> type[Model]:
     """
     claim = find_models(plugins).one(name)
     label = f"{name} ({claim.plugin})"
-    module, _, attribute = claim.target.partition(":")
     try:
-        family: object = importlib.import_module(module.strip())
-        for part in attribute.strip().split("."):
-            family = getattr(family, part)
+        family = load_target(claim.target)
     except (Exception, SystemExit) as error:  # whatever a stranger's module may raise
-        what = traceback.format_exception_only(error)[-1].strip()
-        raise PluginError(f"{label} failed to import: {what}; {_cure(claim, error)}") from error
+        wrong = failed_import(claim.target, claim.distribution, error)
+        raise PluginError(f"{label} {wrong}") from error
     if not (isinstance(family, type) and issubclass(family, Model)):
         raise PluginError(
             f"{label}: {claim.target} is no subclass of walkserve_sdk.Model, which its entry point must name"
         )
     level = getattr(family, "API_LEVEL", API_LEVEL)
     if level != API_LEVEL:
-        raise PluginError(f"{label}: {_other_level(level, claim.distribution)}")
+        raise PluginError(f"{label}: {other_level(level, claim.distribution)}")
     return family
 
 
 # --- reading one distribution -------------------------------------------------------------------------
 
 
-def _identity(distribution: IDistribution) -> tuple[str, str]:
+def _claims(one: Installed) -> Iterator[Claim]:
+    name, version = one.name, one.version
     try:
-        return distribution.name, distribution.version
-    except Exception:  # a folder that pip left half removed has no METADATA
-        return "(a plugin without METADATA)", ""
-
-
-def _claims(distribution: IDistribution, name: str, version: str) -> Iterator[Claim]:
-    try:
-        targets = [(point.name, point.value) for point in distribution.entry_points if point.group == GROUP]
+        targets = one.targets(MODELS)
     except Exception as error:  # importlib_metadata promises nothing about a malformed file
         yield Claim(name, "", name, version, problem=f"its entry_points.txt cannot be read: {error}")
         return
-    notes, problem = _read_descriptor(distribution, name)
-    for model, target in sorted(targets):
+    notes, problem = _read_descriptor(one)
+    for model, target in targets:
         fits = _TARGET.fullmatch(target)
         wrong = "" if fits else f"its entry point {target!r} is not 'package.module:Class'"
         yield Claim(model, target, name, version, notes.get(model, ModelNotes()), problem or wrong)
@@ -275,36 +250,18 @@ def _claims(distribution: IDistribution, name: str, version: str) -> Iterator[Cl
         yield Claim(model, "", name, version, notes[model], wrong)
 
 
-def _read_descriptor(distribution: IDistribution, name: str) -> tuple[dict[str, ModelNotes], str]:
+def _read_descriptor(one: Installed) -> tuple[dict[str, ModelNotes], str]:
     """What it says of its models, and what is wrong with it. None is fine: its models are listed by name."""
     try:
-        texts = (distribution.read_text(path) for path in DESCRIPTORS)
-        text = next((each for each in texts if each is not None), None)
+        text = one.descriptor()
         if text is None:
             return {}, ""
-        level = msgspec.json.decode(text, type=_Level).api
+        level = msgspec.json.decode(text, type=Level).api
         if level != API_LEVEL:
-            return {}, _other_level(level, name)
+            return {}, other_level(level, one.name)
         return msgspec.json.decode(text, type=_Descriptor).models, ""
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        return {}, f"its descriptor walkserve.json cannot be read: {error}; reinstall or mend the plugin"
-
-
-def _missing_module(target: str) -> str:
-    """Why a target cannot be imported, found out without importing it; ``""`` if its file is there."""
-    path = target.partition(":")[0].strip().split(".")
-    folders: list[str] = []
-    for depth in range(1, len(path) + 1):
-        name = ".".join(path[:depth])
-        try:
-            # only a search among the parent's folders does not import the parent
-            spec = PathFinder.find_spec(name, folders) if depth > 1 else importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            return f"its entry point is {target!r}, and there is no module {name!r}; reinstall the plugin"
-        folders = list(spec.submodule_search_locations or ())
-    return ""
+        return {}, unreadable_descriptor(error)
 
 
 # --- saying what is wrong -----------------------------------------------------------------------------
@@ -312,22 +269,3 @@ def _missing_module(target: str) -> str:
 
 def _claimed_twice(claims: tuple[Claim, ...]) -> str:
     return f"{' and '.join(claim.plugin for claim in claims)} both claim this name; uninstall all but one"
-
-
-def _other_level(level: object, distribution: str) -> str:
-    newer = f"a newer {distribution}" if isinstance(level, int) and level < API_LEVEL else "a newer walkserve"
-    return (
-        f"it is written for API level {level}, and this walkserve has API level {API_LEVEL}; "
-        f"install {newer}, so that the two levels are the same"
-    )
-
-
-def _cure(claim: Claim, error: BaseException) -> str:
-    own = claim.target.partition(".")[0].partition(":")[0].strip()
-    match error:
-        case ModuleNotFoundError(name=str(missing)) if missing.partition(".")[0] != own:
-            return f"install what it needs: pip install --upgrade {claim.distribution}"
-        case ImportError() | AttributeError():
-            return f"reinstall it: pip install --force-reinstall {claim.distribution}"
-        case _:
-            return "this is the plugin's mistake: report it to its authors"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from walkserve_sdk.checks_graph import Found, GraphCheck, check_owned
 from walkserve_sdk.checks_tracks import check_acyclic, check_prepare, check_used, stream_ends
@@ -10,7 +11,10 @@ from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import WalkGraph
 from walkserve_sdk.requests import Options
 from walkserve_sdk.streams import Stream
+from walkserve_sdk.surfaces import SURFACES
 from walkserve_sdk.tracks import TrackSpec
+
+_SURFACE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
 def check(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
@@ -20,6 +24,7 @@ def check(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
         DeclarationError: The first mistake found, as ``Model.member: what is wrong; the cure``.
     """
     _check_options(model)
+    _check_surfaces(model)
     for graph in found[WalkGraph].values():
         GraphCheck(model, graph, found).run()
     for track in found[TrackSpec].values():
@@ -42,3 +47,19 @@ def _check_options(model: type) -> None:
     for item in dataclasses.fields(options):
         if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
             raise DeclarationError(f"{place}: {item.name!r} has no default; a client may leave it out")
+
+
+def _check_surfaces(model: type) -> None:
+    own: object = getattr(model, "own_surfaces", ())
+    place = f"{model.__name__}.own_surfaces"
+    if not (
+        isinstance(own, tuple) and all(isinstance(name, str) and _SURFACE.fullmatch(name) for name in own)
+    ):
+        raise DeclarationError(
+            f"{place}: it is a tuple of names like 'rollouts' or 'video.edits', got {own!r}"
+        )
+    for name in own:
+        if name in SURFACES:
+            raise DeclarationError(
+                f"{place}: {name!r} is a standard surface; a family has it by its method {SURFACES[name]}"
+            )

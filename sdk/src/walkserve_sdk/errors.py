@@ -41,7 +41,7 @@ class DeclarationError(WalkserveError, TypeError):
 
 
 class PluginError(WalkserveError):
-    """A family cannot be used: it failed to import, two claim one name, or it wants another API level."""
+    """A plugin cannot be used: it failed to import, two claim one name, or it wants another API level."""
 
 
 class LoadError(WalkserveError):

@@ -66,6 +66,8 @@ class Model:
     length_option: ClassVar[str] = "max_tokens"
     """The option that bounds how far a request may grow; where a client left it out, its default is cut to
     what fits, and only one that was set is refused."""
+    own_surfaces: ClassVar[tuple[str, ...]] = ()
+    """Surfaces besides the standard ones: of routes that its plugin adds (``walkserve_sdk.serving``)."""
     takes_instructions: ClassVar[bool] = False
     """Whether ``speech_request`` reads ``SpeechAsk.instructions``; where not, a client that sends some is
     refused before."""
@@ -173,9 +175,10 @@ class Model:
 
     @classmethod
     def surfaces(cls) -> tuple[str, ...]:
-        """The standard routes this family has."""
-        return tuple(
+        """By which surfaces it is reached, of the standard ones and of its own."""
+        standard = (
             name
             for name, method in surfaces.SURFACES.items()
             if getattr(cls, method) is not getattr(Model, method)
         )
+        return (*standard, *cls.own_surfaces)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from walkserve_sdk.errors import did_you_mean
+from walkserve_sdk.ports import Audio, Output, Record, Tensor
 
 
 @dataclass(frozen=True)
@@ -160,3 +161,26 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield from _named(f"{name}.{index}", one)
         case _:
             yield name, value
+
+
+def join_output(output: Output, events: Sequence[OutputEvent]) -> Any:
+    """All that an output gave, as a ``Result`` has it."""
+    pieces, indexes = [event.data for event in events], [event.index for event in events]
+    match output.kind:
+        case Audio(rate=rate, channels=channels):
+            return join_pieces("audio", pieces, indexes=indexes, rate=rate, channels=channels)
+        case kind:
+            return join_pieces(kind.kind, pieces, indexes=indexes, many=output.many)
+
+
+def as_data(output: Output, value: Any) -> Any:
+    """A piece of an output as an ``OutputEvent`` has it, of what has arrived for it."""
+    match output.kind:
+        case Audio(rate=rate):
+            return Sound(np.asarray(value, np.float32), rate)
+        case Tensor(dtype=dtype) if not isinstance(value, np.ndarray):
+            return np.asarray(value, dtype)  # numbers and lists of them
+        case Record() if isinstance(value, dict):
+            return Fields(value)
+        case _:
+            return value

@@ -1,6 +1,7 @@
 """What requests of the standard routes look like, before a family makes them its own.
 
-A family has a surface when it overrides the method of ``Model`` that reads it; the server offers no other.
+A family has a surface when it overrides the method of ``Model`` that reads it. Those of routes that its
+plugin adds it names in ``own_surfaces``.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ class Trial(Model):
         turn_ms: Milliseconds = 0
         tell_ms: Milliseconds = 0
 
+    own_surfaces = ("trials",)
     speller = Component("trial_family.parts:Speller", device="cpu")
     writer = Component("trial_family.parts:Writer", kv=PagedKV(branches=("fork",)))
     teller = Component("trial_family.parts:Teller", state=True)

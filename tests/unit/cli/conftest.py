@@ -71,6 +71,7 @@ class Shelf:
         model: str | None = None,
         descriptor: object = None,
         requires: tuple[str, ...] = (),
+        group: str = "walkserve.models",
     ) -> None:
         """``walk-plugin-NAME 2.0``, with the class ``Name`` and the model ``name`` unless told otherwise."""
         package = f"walk_plugin_{name}"
@@ -81,7 +82,7 @@ class Shelf:
             f"Metadata-Version: 2.1\nName: walk-plugin-{name}\nVersion: 2.0\n{needs}"
         )
         point = target or f"{package}:{name.capitalize()}"
-        (info / "entry_points.txt").write_text(f"[walkserve.models]\n{model or name} = {point}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{model or name} = {point}\n")
         if descriptor is not None:
             (info / "extra_metadata").mkdir()
             (info / "extra_metadata" / "walkserve.json").write_text(json.dumps(descriptor))

@@ -256,3 +256,54 @@ def test_warnings_are_bad_only_where_one_is_strict():
     assert is_bad([well, warning], strict=True)
     assert is_bad([well, broken], strict=False)
     assert not is_bad([well], strict=True)
+
+
+NOTES = """
+from msgspec import Struct
+from walkserve_sdk.hooks import hookimpl
+from walkserve_sdk.serving import Route
+
+class Body(Struct):
+    text: str
+
+async def handle(exchange): ...
+
+@hookimpl
+def walkserve_extend_app():
+    return [Route(path="{path}", surface="notes", handle=handle, fields=Body, answer=Body, summary="Note it",
+                  example={{"text": "x"}}, example_answer={{"text": "x"}})]
+"""
+
+
+def test_extensions_are_told_with_their_routes_and_what_is_wrong_with_them(shelf):
+    def add(name, source):
+        shelf.add(name, source, target=f"walk_plugin_{name}", group="walkserve")
+
+    add("notes", NOTES.format(path="/v1/notes"))
+    add("more", NOTES.format(path="/v1/notes"))
+    add("bad", "\n\nraise KeyError('x')\n")
+    add("typo", NOTES.format(path="/v1/typo").replace("def walkserve_extend_app", "def walkserve_extends"))
+    told = json.loads(shelf.run("doctor", "--json").out)
+    found = {each["name"]: each for each in told["findings"] if each["area"] == "Extensions"}
+    assert found["notes"]["state"] == "well"
+    assert found["notes"]["says"] == "walk-plugin-notes 2.0, walk_plugin_notes: POST /v1/notes"
+    assert found["bad"]["says"].startswith("walk-plugin-bad 2.0, walk_plugin_bad: failed to import: KeyError")
+    assert ", line 3: raise KeyError('x')" in found["bad"]["trace"][0]
+    assert (found["bad"]["state"], found["typo"]["state"]) == ("broken", "broken")
+    assert "unknown hook 'walkserve_extends'" in found["typo"]["says"]
+    assert "walk-plugin-more 2.0 adds POST /v1/notes" in found["routes"]["says"]
+    assert "walk_plugin_notes" not in shelf.run("list-models").out
+
+
+@pytest.mark.parametrize(
+    ("described", "own", "said"),
+    [
+        (["notes"], (), "its walkserve.json says surfaces notes, and it has none"),
+        ([], ("notes",), "no extension of walk-plugin-hum has a route for notes"),
+    ],
+)
+def test_surfaces_that_are_not_as_they_are_said_to_be_are_a_warning(shelf, good, described, own, said):
+    source = good("Hum").replace("(Model):\n", f"(Model):\n    own_surfaces = {own!r}\n")
+    shelf.add("hum", source, descriptor={"api": 1, "models": {"hum": {"surfaces": described}}})
+    found = plugin(shelf, "hum")
+    assert found["state"] == "warning" and found["says"].endswith(said)

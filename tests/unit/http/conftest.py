@@ -1,7 +1,7 @@
 """A mailbox that is only lists, two small models, and a real web server in front of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
@@ -14,6 +14,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from walkserve import messages as m
+from walkserve.extensions import AnyRoute, Extension, Extensions
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
 from walkserve.http.run import Server, bind
@@ -213,9 +214,11 @@ async def serving(
     buffer_bytes: int = 1 << 26,
     more: Mapping[str, Model] = MappingProxyType({}),
     profiles: bool = False,
+    routes: Sequence[AnyRoute] = (),
     **settings: Any,
 ) -> AsyncIterator[Any]:
     """The whole HTTP process but for its processes: ``on_submit`` is the conductor, ``more`` are models."""
+    extension = Extension("extra", "extra.routes", "walk-plugin-extra", "1.0", tuple(routes))
 
     def conductor(mailbox: FakeMailbox, message: m.Message) -> None:
         match message:
@@ -238,7 +241,7 @@ async def serving(
         mailbox, buffer_bytes=buffer_bytes, profiles=profiles, max_open=http.max_open_requests
     ) as caller:
         await caller.wait_until(lambda: caller.state == state)
-        app, bound = create_app(caller, models, http), bind("127.0.0.1", 0)
+        app, bound = create_app(caller, models, http, Extensions((extension,))), bind("127.0.0.1", 0)
         server = Server(app, bound, receive_timeout_s=http.receive_timeout_s)
         ready = asyncio.Event()
         running = asyncio.create_task(server.run(ready.set))

@@ -24,8 +24,7 @@ from walkserve.writing import Writing
 from walkserve_sdk import LoadError, Model, Output, Request
 from walkserve_sdk.errors import Unavailable
 from walkserve_sdk.parts import take_parts
-from walkserve_sdk.ports import Audio
-from walkserve_sdk.results import OutputEvent, Result, join_pieces
+from walkserve_sdk.results import OutputEvent, Result, join_output
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +179,7 @@ class Engine:
                 pieces[event.output].append(event)
         ended = generation.ended
         assert ended is not None
-        joined = {name: _joined(self.model.spec.outputs[name], some) for name, some in pieces.items()}
+        joined = {name: join_output(self.model.spec.outputs[name], some) for name, some in pieces.items()}
         return Result(joined, ended.finish_reason, ended.seed, ended.usage, ended.counts)
 
     def submit(
@@ -322,12 +321,3 @@ def _write_all(generation: Generation, streams: Mapping[str, Iterable[Any]]) -> 
                 generation.end(name)
             else:
                 generation.send(name, item)
-
-
-def _joined(output: Output, events: list[OutputEvent]) -> Any:
-    pieces, indexes = [event.data for event in events], [event.index for event in events]
-    match output.kind:
-        case Audio(rate=rate, channels=channels):
-            return join_pieces("audio", pieces, indexes=indexes, rate=rate, channels=channels)
-        case kind:
-            return join_pieces(kind.kind, pieces, indexes=indexes, many=output.many)

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from torch import bfloat16
 
 from walkserve import messages as m
 from walkserve.transport.base import TensorCarrier
 from walkserve_sdk import Output
-from walkserve_sdk.ports import Audio, Tensor
-from walkserve_sdk.results import Fields, Sound
+from walkserve_sdk.results import Fields, as_data
 
 
 def read_item(output: Output, item: m.Value, carrier: TensorCarrier) -> Any:
     """An item of ``output`` as its caller gets it, in host memory."""
-    value = _read(item, carrier)
-    match output.kind:
-        case Audio(rate=rate):
-            return Sound(np.asarray(value, np.float32), rate)
-        case Tensor(dtype=dtype) if not isinstance(value, np.ndarray):
-            return np.asarray(value, dtype)  # numbers and lists of them
-        case _:
-            return value
+    return as_data(output, _read(item, carrier))
 
 
 def _read(value: m.Value, carrier: TensorCarrier) -> Any:

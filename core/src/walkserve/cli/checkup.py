@@ -20,10 +20,12 @@ import importlib_metadata
 from msgspec import Struct
 from packaging.requirements import Requirement
 
+from walkserve.descriptions import surface_routes
+from walkserve.extensions import load_extensions
 from walkserve.plugins import Claim, find_models, load_model
 from walkserve.transport.rundir import folders_of_servers, run_root
 from walkserve_sdk.errors import DeclarationError, PluginError
-from walkserve_sdk.models import API_LEVEL
+from walkserve_sdk.models import API_LEVEL, Model
 
 State = Literal["well", "warning", "broken"]
 
@@ -67,6 +69,7 @@ def check_up() -> Iterator[Finding]:
     """Look at everything, one thing after another; a check that fails harms no other."""
     yield from software()
     yield from plugins()
+    yield from extensions()
     yield from machine()
     yield from files()
 
@@ -158,10 +161,38 @@ def _plugin(name: str, claims: tuple[Claim, ...]) -> Finding:
     unmet = [f"{need.name}: {wrong}" for need in _needs(claim.distribution) if (wrong := _unmet(need))]
     if unmet:
         return Finding("Plugins", name, "broken", f"{where}: it needs {'; '.join(unmet)}")
+    wrong = _wrong_surfaces(claim, family)
+    if wrong:
+        return Finding("Plugins", name, "warning", f"{where}: {wrong}")
     if "torch" in sys.modules and not had_torch:
         slow = "its declaration imports torch, so every command waits for that; import it in components only"
         return Finding("Plugins", name, "warning", f"{where}: {slow}")
     return Finding("Plugins", name, "well", where)
+
+
+def _wrong_surfaces(claim: Claim, family: type[Model]) -> str:
+    """What is said of its surfaces that is not so, or "": in the descriptor, or without any route."""
+    described, there = claim.notes.surfaces, family.surfaces()
+    if described and sorted(described) != sorted(there):
+        said, are = ", ".join(described), ", ".join(there) or "none"
+        return f"its walkserve.json says surfaces {said}, and it has {are}"
+    routes = surface_routes(family, load_extensions((claim.distribution,)).surfaces)
+    missing = [surface for surface in there if surface not in routes]
+    return f"no extension of {claim.distribution} has a route for {', '.join(missing)}" if missing else ""
+
+
+def extensions() -> Iterator[Finding]:
+    """Every extension: loaded, and the routes that it adds, or what keeps it from that."""
+    found = load_extensions()
+    for each in found.loaded:
+        routes = ", ".join(map(str, each.routes)) or "no route"
+        yield Finding("Extensions", each.name, "well", f"{each.plugin}, {each.target}: {routes}")
+    for each, error in found.broken:
+        trace = () if error.__cause__ is None else tuple(_trace(error.__cause__, each.target))
+        said = str(error).removeprefix(each.label).lstrip(": ")
+        yield Finding("Extensions", each.name, "broken", f"{each.plugin}, {each.target}: {said}", trace)
+    for clash in found.clashes:
+        yield Finding("Extensions", "routes", "broken", clash)
 
 
 def _trace(error: BaseException, target: str) -> Iterator[str]:

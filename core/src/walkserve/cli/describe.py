@@ -89,6 +89,7 @@ def describe(text: str) -> Description:
         SettingError: No such model is installed, or the family has no such variant.
         PluginError: It is installed and cannot be used.
     """
+    from walkserve.extensions import load_extensions
     from walkserve.http.settings import HttpSettings
     from walkserve.model_names import parse_model_name
     from walkserve.plugins import find_models, load_model
@@ -106,7 +107,7 @@ def describe(text: str) -> Description:
         plugin=claim.plugin,
         inputs=family.inputs,
         outputs=cards.output_cards(family),
-        surfaces=cards.surface_routes(family),
+        surfaces=cards.surface_routes(family, load_extensions((claim.distribution,)).surfaces),
         voices=tuple(model.voices) if checkpoint.is_here else None,
         limits=LimitsCard(model.context if checkpoint.is_here else None, HttpSettings().body_bytes),
         options=cards.option_cards(notes),

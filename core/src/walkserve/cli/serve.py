@@ -18,6 +18,7 @@ from walkserve.logs import start_logging
 from walkserve_sdk.errors import PluginError
 
 if TYPE_CHECKING:
+    from walkserve.extensions import Extensions
     from walkserve.http.keys import ApiKeys
     from walkserve.resolve import OwnChoices
 
@@ -97,6 +98,7 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
         cors_origins=value["cors_origins"],
     )
     _check_plugins(value["plugins"], [model.name for model in models], is_strict=value["strict"])
+    extensions = _extensions(value["plugins"], is_strict=value["strict"])
     from walkserve.resolve import AskedModel, resolve_models
 
     asked = [AskedModel(model.name, _own(model, settled)) for model in models]
@@ -115,6 +117,7 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
         host=value["host"],
         port=value["port"],
         http=http,
+        extensions=extensions,
         log_level=value["log_level"],
         log_format=value["log_format"],
         drain_timeout_s=value["drain_timeout"],
@@ -152,3 +155,16 @@ def _check_plugins(plugins: Sequence[str], names: Sequence[str], *, is_strict: b
     for model, line in broken.items():
         if model not in asked:  # what is asked for fails with its own error
             log.warning("a plugin is broken: %s", line)
+
+
+def _extensions(plugins: Sequence[str], *, is_strict: bool) -> Extensions:
+    """Say which extensions are broken, and go on without them; strictly, do not start."""
+    from walkserve.extensions import load_extensions
+
+    extensions = load_extensions(plugins)
+    if is_strict and extensions.broken:
+        raise PluginError(f"{'; '.join(str(error) for _, error in extensions.broken)} (--strict)")
+    for _, error in extensions.broken:
+        log.warning("an extension is broken, and its routes are missing: %s", error)
+    extensions.check()
+    return extensions

@@ -11,10 +11,12 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import Message, Scope
 
+from walkserve.extensions import Extensions
 from walkserve.http.access import logged
 from walkserve.http.callers import Caller
 from walkserve.http.client_ids import labelled
 from walkserve.http.cors import shared
+from walkserve.http.extended import extended_routes
 from walkserve.http.generate import generate_route
 from walkserve.http.guard import guarded
 from walkserve.http.ids import request_id
@@ -35,20 +37,27 @@ from walkserve_sdk import Model
 _API_KEY = "api_key"
 
 
-def create_app(caller: Caller, models: Mapping[str, Model], settings: HttpSettings | None = None) -> Litestar:
-    """Make the application that serves ``models`` through ``caller``."""
+def create_app(
+    caller: Caller,
+    models: Mapping[str, Model],
+    settings: HttpSettings | None = None,
+    extensions: Extensions | None = None,
+) -> Litestar:
+    """Make the application that serves ``models`` through ``caller``, with the routes of ``extensions``."""
+    extensions = extensions if extensions is not None else Extensions()
     settings = settings if settings is not None else HttpSettings()
     caller.meters.know(models)
     app = Litestar(
         route_handlers=[
             *server_routes(caller),
-            *model_routes(caller, models, settings),
+            *model_routes(caller, models, settings, extensions.surfaces),
             *request_routes(caller.requests, caller.profiles),
             metrics_route(caller),
             speech_route(caller, models, settings),
             voices_route(models),
             generate_route(caller, models, settings),
             stream_route(caller, models, settings),
+            *extended_routes(extensions.routes, caller, models, settings),
         ],
         exception_handlers=caller.meters.counting(EXCEPTION_HANDLERS),
         before_send=[_name_the_request],

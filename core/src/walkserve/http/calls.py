@@ -21,6 +21,8 @@ from walkserve.writing import Writing
 TAKE_BYTES = 256 * 1024
 CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
 
+_CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
+
 Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | NDArray[Any]
 
 
@@ -125,7 +127,7 @@ class Call:
         return taken
 
     def cancel(self) -> None:
-        """Give everything back; harmless when the call is over."""
+        """Give everything back; harmless when the call is over. Whoever waits for it gets ``Failed``."""
         if not self.is_over:
             self.is_over = True
             self.record.cancelled()
@@ -133,6 +135,10 @@ class Call:
             self._writing.over = Failed(CANCELLED)
             self._ring()
             self._cancel()
+            self._events.clear()
+            self.waiting_bytes = 0
+            self._events.append(Failed(_CANCELLED))
+            self._arrived.set()
 
     # --- said by the Caller -----------------------------------------------------------------------
 

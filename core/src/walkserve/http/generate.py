@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.handlers import BaseRouteHandler
 
-from walkserve.http import sse
+from walkserve.http.accept import choose
 from walkserve.http.answers import Answer, Client
 from walkserve.http.bodies import read_object
 from walkserve.http.callers import Caller
-from walkserve.http.generate_accept import NDJSON, SSE, RawAnswer, choose, raw_answer
+from walkserve.http.event_answers import NDJSON, EventAnswer
+from walkserve.http.forms import FORM, is_form
+from walkserve.http.generate_accept import OFFERED, RawAnswer, raw_answer
 from walkserve.http.generate_ask import read_ask
 from walkserve.http.generate_docs import DESCRIPTION, GenerateOperation
 from walkserve.http.generate_events import Telling
@@ -23,7 +24,7 @@ from walkserve.http.generate_form import read_form
 from walkserve.http.generate_run import Calls, CallsOf, Run
 from walkserve.http.generate_split import Split
 from walkserve.http.media_checks import check_media
-from walkserve.http.problems import documented, told
+from walkserve.http.problems import documented
 from walkserve.http.settings import HttpSettings
 from walkserve.http.terms import read_terms
 from walkserve_sdk import Model
@@ -45,7 +46,7 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
         request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
     )
     async def generate(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
-        media_type = choose(request.headers.get("accept", ""))
+        media_type = choose(request.headers.get("accept", ""), OFFERED)
         ask = read_ask(models, await _fields(request, settings), most_s=settings.timeout_s)
         terms = read_terms(request, ask.timeout_s, most_s=settings.timeout_s)
         requests = Split(ask).each() if ask.is_split else iter((ask.request(ask.parts),))
@@ -67,9 +68,9 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
 
 
 async def _fields(request: HttpRequest[Any, Any, Any], settings: HttpSettings) -> dict[str, Any]:
-    if request.content_type[0].lower() == "multipart/form-data":
+    if is_form(request):
         return await read_form(request, limit_bytes=settings.media_bytes, field_bytes=settings.body_bytes)
-    return await read_object(request, settings.body_bytes, also="multipart/form-data")
+    return await read_object(request, settings.body_bytes, also=FORM)
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -78,32 +79,17 @@ async def _fields(request: HttpRequest[Any, Any, Any], settings: HttpSettings) -
 async def _write_events(
     media_type: str, client: Client, caller: Caller, telling: Telling, calls: Calls
 ) -> None:
-    """The status goes out with the first piece, so that a failure before it has one of its own."""
-    frame = FRAMES[media_type]
-    is_started = False
+    answer = EventAnswer(client, media_type)
 
     async def tell(events: Sequence[e.Event]) -> None:
-        nonlocal is_started
-        if not is_started:
-            is_started = True
-            events = [telling.started, *events]
-            await client.start(200, sse.HEADERS | _headers(telling) | {"content-type": media_type})
-        await client.send(b"".join(map(frame, events)), more=not isinstance(events[-1], e.Done))
+        started = () if answer.is_started else (telling.started,)
+        is_last = isinstance(events[-1], e.Done)
+        await answer.send([*started, *events], _headers(telling), more=not is_last)
 
     try:
         await Run(caller, telling, calls, tell, on_cut=client.abort).to_its_end()
     except Exception as error:
-        if not is_started:
-            raise
-        _, problem = told(error, f"{telling.started.model}: a stream that has begun")
-        await client.send(frame(e.Failed(error=problem)), more=False)
-
-
-def _ndjson(event: e.Event) -> bytes:
-    return msgspec.json.encode(event) + b"\n"
-
-
-FRAMES: dict[str, Callable[[e.Event], bytes]] = {NDJSON: _ndjson, SSE: sse.event}
+        await answer.fail(error, f"{telling.started.model}: a stream that has begun")
 
 
 # --- bytes --------------------------------------------------------------------------------------------

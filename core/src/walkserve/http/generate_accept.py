@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from walkserve.http.event_answers import NDJSON, SSE
 from walkserve.http.generate_events import array_of
 from walkserve.http.problems import NotAcceptable
 from walkserve.media.encoders import open_encoder
@@ -22,10 +23,6 @@ from walkserve_sdk.events import Piece
 from walkserve_sdk.pieces import read_piece
 from walkserve_sdk.ports import Kind
 from walkserve_sdk.results import Sound, flat, join_pieces
-
-NDJSON = "application/x-ndjson"
-SSE = "text/event-stream"
-
 
 Pieces = Sequence[Piece]
 Body = tuple[dict[str, str], bytes]
@@ -160,48 +157,6 @@ RAW = (
 )
 OFFERED = (NDJSON, SSE, *(raw.media_type for raw in RAW), SAFETENSORS)
 """Where a client accepts several equally, the first of these is sent."""
-
-
-def choose(accept: str) -> str:
-    """The media type of an answer, of those that are offered.
-
-    Args:
-        accept: The header; empty where there is none.
-
-    Raises:
-        NotAcceptable: None of them is accepted.
-    """
-    ranges = [_range(each) for each in accept.split(",") if each.strip()] or [("*/*", 1.0)]
-    best, best_quality = "", 0.0
-    for offered in OFFERED:
-        quality = _quality(offered, ranges)
-        if quality > best_quality:
-            best, best_quality = offered, quality
-    if not best:
-        raise NotAcceptable(
-            f"accept: {accept[:100]!r} is not offered; there is {', '.join(OFFERED)}", param="accept"
-        )
-    return best
-
-
-def _range(text: str) -> tuple[str, float]:
-    name, *parameters = (each.strip().lower() for each in text.split(";"))
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return name, float(parameter[2:])
-            except ValueError:
-                return name, 0.0
-    return name, 1.0
-
-
-def _quality(offered: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """By the most exact range that covers it, as RFC 9110 (12.5.1) has it."""
-    for covering in (offered, offered.split("/")[0] + "/*", "*/*"):
-        found = [quality for name, quality in ranges if name == covering]
-        if found:
-            return max(found)
-    return 0.0
 
 
 def raw_answer(media_type: str, outputs: Sequence[Output]) -> RawAnswer | None:

@@ -18,7 +18,8 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from walkserve.http.generate_accept import NDJSON, RAW, SSE
+from walkserve.http.event_answers import NDJSON, SSE
+from walkserve.http.generate_accept import RAW
 from walkserve.http.terms_docs import PARAMETERS
 from walkserve_sdk.models import MOST_NAME
 from walkserve_sdk.requests import KINDS

@@ -10,17 +10,31 @@ from walkserve_sdk import Part
 from walkserve_sdk.media.limits import ImageLimits, VideoLimits
 
 
-async def check_media(parts: Sequence[Part], settings: HttpSettings) -> None:
+def _among_inputs(number: int, part: Part) -> str:
+    return f"inputs[{number}]"
+
+
+def by_name(number: int, part: Part) -> str:
+    """Where parts come in fields of their own."""
+    return part.name or part.kind
+
+
+async def check_media(
+    parts: Sequence[Part], settings: HttpSettings, place: Callable[[int, Part], str] = _among_inputs
+) -> None:
     """Refuse what no component would take; nothing is decoded, and the event loop does not wait.
+
+    Args:
+        place: What the client calls a part, of which there are so many before it.
 
     Raises:
         MediaTooLarge: An image or a video is beyond a limit.
-        BadRequest: It is none, broken so early, or cut off; ``param`` is its place among the inputs.
+        BadRequest: It is none, broken so early, or cut off; ``param`` is its place.
     """
     for number, part in enumerate(parts):
         check = _CHECKS.get(part.kind)
         if check is not None and isinstance(part.data, bytes):
-            await asyncio.to_thread(check, part.data, settings, f"inputs[{number}]")
+            await asyncio.to_thread(check, part.data, settings, place(number, part))
 
 
 def _check_image(data: bytes, settings: HttpSettings, place: str) -> None:

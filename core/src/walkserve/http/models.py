@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from litestar import get
 from litestar.handlers import BaseRouteHandler
@@ -21,6 +22,7 @@ from walkserve.descriptions import (
     surface_routes,
 )
 from walkserve.http import examples
+from walkserve.http.bodies import read_fields
 from walkserve.http.problems import documented
 from walkserve.http.settings import HttpSettings
 from walkserve_sdk import Model
@@ -95,6 +97,15 @@ def find_model(models: Mapping[str, Model], name: str) -> tuple[str, Model]:
     raise ModelNotFound(f"there is no model {name!r} here{cure}", param="model")
 
 
+class _ModelField(Struct, frozen=True):
+    model: str
+
+
+def named_model(models: Mapping[str, Model], given: dict[str, Any]) -> tuple[str, Model]:
+    """The model that a body's field ``model`` names. Raises BadRequest, ModelNotFound among others."""
+    return find_model(models, read_fields(_ModelField, given)[0].model)
+
+
 def require_surface(name: str, model: Model, surface: str) -> None:
     """Raise UnsupportedSurface, saying what the model can do, unless it can do this."""
     surfaces = type(model).surfaces()
@@ -108,12 +119,20 @@ def require_surface(name: str, model: Model, surface: str) -> None:
 
 
 def model_routes(
-    caller: Caller, models: Mapping[str, Model], settings: HttpSettings
+    caller: Caller,
+    models: Mapping[str, Model],
+    settings: HttpSettings,
+    added: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Sequence[BaseRouteHandler]:
-    """``GET /v1/models`` and ``GET /v1/models/{id}``."""
+    """``GET /v1/models`` and ``GET /v1/models/{id}``.
+
+    Args:
+        added: Surface -> routes, of those that extensions add.
+    """
 
     def card(name: str) -> ModelCard:
-        return _card(name, models[name], settings, _tokens(caller, name))
+        surfaces = surface_routes(type(models[name]), added)
+        return _card(name, models[name], settings, surfaces, _tokens(caller, name))
 
     @get(
         "/v1/models",
@@ -143,7 +162,13 @@ def model_routes(
     return [list_models, describe_model]
 
 
-def _card(name: str, model: Model, settings: HttpSettings, tokens: dict[str, TokenLimits]) -> ModelCard:
+def _card(
+    name: str,
+    model: Model,
+    settings: HttpSettings,
+    surfaces: dict[str, list[str]],
+    tokens: dict[str, TokenLimits],
+) -> ModelCard:
     family = type(model)
     return ModelCard(
         id=name,
@@ -154,7 +179,7 @@ def _card(name: str, model: Model, settings: HttpSettings, tokens: dict[str, Tok
         variants=tuple(family.variants),
         inputs=model.inputs,
         outputs=output_cards(family),
-        surfaces=surface_routes(family),
+        surfaces=surfaces,
         voices=tuple(model.voices),
         options=option_cards(notes_of(model)),
         limits=ModelLimits(settings.body_bytes, tokens),

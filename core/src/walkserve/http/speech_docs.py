@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from litestar.openapi.spec import (
     Example,
@@ -18,13 +17,12 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from walkserve.descriptions import notes_of
+from walkserve.http.option_docs import family_options, same_options
 from walkserve.http.sentences import MOST_CHARS
 from walkserve.http.speech_reading import DEFAULT_FORMAT, SPEEDS, SPLITS, STREAM_FORMATS
 from walkserve.http.terms_docs import PARAMETERS
 from walkserve.media.formats import FORMATS
 from walkserve_sdk import Model
-from walkserve_sdk.option_notes import OptionNote
 
 
 def _names(names: Iterable[str]) -> str:
@@ -69,16 +67,6 @@ def _optional(description: str, kind: OpenAPIType = OpenAPIType.STRING, **more: 
     return Schema(type=[kind, OpenAPIType.NULL], description=description, **more)  # type: ignore[arg-type]
 
 
-@dataclass
-class _Written(Schema):
-    """A schema that stands in JSON already: an option's own, by which it is also checked."""
-
-    value: dict[str, Any] = field(default_factory=dict)
-
-    def to_schema(self) -> dict[str, Any]:
-        return self.value
-
-
 def _body(speaking: Mapping[str, Model]) -> Schema:
     """The fields of this route, and the options of what speaks here: others are refused."""
     fields = {
@@ -108,7 +96,7 @@ def _body(speaking: Mapping[str, Model]) -> Schema:
         ),
         "split": _optional("Speak the text in pieces; all at once if absent.", enum=[*SPLITS, None]),
     }
-    options = {name: schema for name, schema in _options(speaking).items() if name not in fields}
+    options = {name: schema for name, schema in family_options(speaking).items() if name not in fields}
     return Schema(
         type=OpenAPIType.OBJECT,
         required=["model", "input"],
@@ -121,10 +109,9 @@ def _body(speaking: Mapping[str, Model]) -> Schema:
 def _exclusive(speaking: Iterable[Model]) -> list[Schema]:
     """What may not stand together: one file and events; two names of one option."""
     whole, events = Schema(const=False), Schema(const="sse")
-    pairs = {(note.name, note.also) for model in speaking for note in notes_of(model) if note.also}
     return [
         Schema(required=["stream", "stream_format"], properties={"stream": whole, "stream_format": events}),
-        *(Schema(required=list(pair)) for pair in sorted(pairs)),
+        *same_options(speaking),
     ]
 
 
@@ -132,26 +119,6 @@ def _voice(speaking: Iterable[Model]) -> Schema:
     voices = list(dict.fromkeys(voice for model in speaking for voice in model.voices))
     here = f" Here: {_names(voices)}." if voices else ""
     return _optional(f"One of the model's voices, in any case; its first if absent.{here}")
-
-
-def _options(speaking: Mapping[str, Model]) -> dict[str, Schema]:
-    """Options by each of their names; where models differ in one, any of theirs."""
-    found: dict[str, dict[str, OptionNote]] = {}
-    for name, model in speaking.items():
-        for note in notes_of(model):
-            for spelled in (note.name, note.also):
-                if spelled:
-                    found.setdefault(spelled, {})[name] = note
-    return {spelled: _Written(value=_option(notes)) for spelled, notes in found.items()}
-
-
-def _option(notes: Mapping[str, OptionNote]) -> dict[str, Any]:
-    first, *others = notes.values()
-    if all(note == first for note in others):
-        default = {} if first.default is None else {"default": first.default}
-        return {"description": first.about, **first.schema, **default}
-    told = [{"description": f"Of {name}: {note.about}", **note.schema} for name, note in notes.items()]
-    return {"anyOf": told}
 
 
 _EXAMPLES: dict[str, Example | Reference] = {

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from walkserve.http.bodies import read_fields
-from walkserve.http.models import find_model, require_surface
+from walkserve.http.models import named_model, require_surface
 from walkserve.http.sentences import each_sentence
 from walkserve.media.formats import FORMATS, SoundFormat
 from walkserve_sdk import Audio, Model, Request, SpeechAsk
@@ -38,10 +38,6 @@ class SpeechBody(Struct, frozen=True):
     stream: bool | None = None
     stream_format: str | None = None
     split: str | None = None
-
-
-class _ModelField(Struct, frozen=True):
-    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ def read_speech(models: Mapping[str, Model], given: dict[str, Any]) -> Speech:
     Raises:
         BadRequest: With the field at fault; nothing that was sent is ignored.
     """
-    name, model = find_model(models, read_fields(_ModelField, given)[0].model)
+    name, model = named_model(models, given)
     require_surface(name, model, SURFACE)
     body, rest = read_fields(SpeechBody, given)
     options = option_paths(type(model).Options)

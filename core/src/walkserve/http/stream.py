@@ -18,14 +18,12 @@ from walkserve.http.generate_run import Next, Run
 from walkserve.http.media_checks import check_media
 from walkserve.http.problems import told
 from walkserve.http.settings import HttpSettings
-from walkserve.http.stream_protocol import DRAIN
+from walkserve.http.stream_protocol import DRAIN, SERVICE_RESTART
 from walkserve.http.stream_session import Call, Cancel, Close, Order, Session, Tell
 from walkserve.http.terms import Terms
 from walkserve_sdk import Model
 from walkserve_sdk.events import Event, Failed, Piece, Stopped
 
-SERVICE_RESTART = 1012
-"""The code of a close that says: the server stops, come again."""
 MOST_REPLIES = 64
 """How many answers to frames may wait to be sent before no further frame is read."""
 

@@ -64,18 +64,32 @@ def read_frame(text: str) -> tuple[Struct, dict[str, Any]]:
     Raises:
         BadRequest: It is none, or has a field nobody knows.
     """
+    frame, rest = read_tagged(FRAMES, text)
+    if not isinstance(frame, GenerateFrame):
+        refuse_unknown(frame, rest)
+    return frame, rest
+
+
+def read_tagged(frames: Mapping[str, type[Struct]], text: str) -> tuple[Struct, dict[str, Any]]:
+    """A frame of one of these types, by its ``type``, and what it has besides its fields.
+
+    Raises:
+        BadRequest: It is none of them, or a field is missing or of the wrong type.
+    """
     given = json_object("the frame", text)
     name = given.pop("type", None)
-    if not isinstance(name, str) or name not in FRAMES:
-        cure = did_you_mean(name, FRAMES) if isinstance(name, str) else f"; known: {', '.join(FRAMES)}"
+    if not isinstance(name, str) or name not in frames:
+        cure = did_you_mean(name, frames) if isinstance(name, str) else f"; known: {', '.join(frames)}"
         raise BadRequest(f"type: there is no frame {shown(name)}{cure}", param="type")
-    frame, rest = read_fields(FRAMES[name], given)
-    if not isinstance(frame, GenerateFrame):
-        for field in rest:
-            raise BadRequest(
-                f"unknown field {shown(field)}{did_you_mean(field, frame.__struct_fields__)}", param=field
-            )
-    return frame, rest
+    return read_fields(frames[name], given)
+
+
+def refuse_unknown(frame: Struct, rest: Mapping[str, Any]) -> None:
+    """Raise BadRequest where there is anything besides a frame's fields."""
+    for field in rest:
+        raise BadRequest(
+            f"unknown field {shown(field)}{did_you_mean(field, frame.__struct_fields__)}", param=field
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from walkserve.http.problems import problem_body, refusal
 
 DRAIN = "walkserve.drain"
 """The ASGI extension that is set when the server stops: an ``asyncio.Event``."""
+SERVICE_RESTART = 1012
+"""The code of a close that says: the server stops, come again."""
 CLOSE_S = 1.0
 """How long a client has to answer the end of its socket."""
 _REFUSED = "walkserve.refused"

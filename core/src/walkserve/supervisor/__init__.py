@@ -11,7 +11,9 @@ import msgspec
 import uvloop
 
 from walkserve.config import ModelConfig, ServerConfig, usable_cores, worker_threads
+from walkserve.descriptions import surface_routes
 from walkserve.errors import SettingError
+from walkserve.extensions import Extensions
 from walkserve.http.run import bind
 from walkserve.http.settings import HttpSettings
 from walkserve.plugins import load_model
@@ -30,6 +32,7 @@ def serve(
     host: str,
     port: int,
     http: HttpSettings,
+    extensions: Extensions,
     log_level: str,
     log_format: str,
     drain_timeout_s: float,
@@ -60,7 +63,13 @@ def serve(
         path = folder / "config.json"
         path.write_bytes(msgspec.json.encode(config))
         declared = {model.name: load_model(model.family, model.plugins)(model.checkpoint) for model in models}
-        return uvloop.run(live(config, path, declared, bound, http))
+        for name, model in declared.items():
+            for surface in model.surfaces():
+                if surface not in surface_routes(type(model), extensions.surfaces):
+                    log.warning(
+                        "%s has the surface %r, for which no extension here has a route", name, surface
+                    )
+        return uvloop.run(live(config, path, declared, bound, http, extensions))
 
 
 def _is_loopback(bound: socket.socket) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from walkserve import messages as m
 from walkserve.config import ServerConfig
+from walkserve.extensions import Extensions
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
 from walkserve.http.run import Server
@@ -25,16 +26,22 @@ ENDED_WELL = ("drained", "told to stop")
 
 
 async def live(
-    config: ServerConfig, path: Path, models: dict[str, Model], bound: socket.socket, http: HttpSettings
+    config: ServerConfig,
+    path: Path,
+    models: dict[str, Model],
+    bound: socket.socket,
+    http: HttpSettings,
+    extensions: Extensions,
 ) -> int:
     """Serve on a bound socket until told to stop; the exit code.
 
     Args:
         path: Of the file that holds ``config``, for the children.
         models: The declarations of what is served, by name.
+        extensions: Their routes are served too.
     """
     with AsyncSocketMailbox("http", Path(config.run_folder), receives=m.ToClient) as mailbox:
-        return await _Life(config, path, models, bound, mailbox, http).run()
+        return await _Life(config, path, models, bound, mailbox, http, extensions).run()
 
 
 class _Life:
@@ -48,6 +55,7 @@ class _Life:
         bound: socket.socket,
         mailbox: AsyncSocketMailbox,
         http: HttpSettings,
+        extensions: Extensions,
     ) -> None:
         self.names = ", ".join(models)
         self.progress = LoadingProgress(sum(len(model.ranks) for model in config.models))
@@ -57,7 +65,7 @@ class _Life:
             profiles=any(model.profile for model in config.models),
             max_open=http.max_open_requests,
         )
-        app = create_app(self.caller, models, http)
+        app = create_app(self.caller, models, http, extensions)
         self.server = Server(
             app, bound, frame_bytes=http.media_bytes, receive_timeout_s=http.receive_timeout_s
         )
