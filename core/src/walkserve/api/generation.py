@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 from weakref import finalize
 
@@ -11,6 +11,10 @@ from walkserve import messages as m
 from walkserve.delivery import Delivery, Done, Failed
 from walkserve.writing import Writing, raised
 from walkserve_sdk.results import OutputEvent
+
+
+LOOK_UP_S = 1.0
+"""How often a waiting reader looks up: a Ctrl-C that comes just before it waits does not end its wait."""
 
 
 class Call:
@@ -65,7 +69,7 @@ class Generation(Iterator[OutputEvent]):
 
     def __next__(self) -> OutputEvent:
         self._check()
-        event = self._events.get()
+        event = self._next_event()
         if isinstance(event, OutputEvent):
             return event
         self._events.put(event)  # the end stays, for other readers and for who asks again
@@ -73,6 +77,13 @@ class Generation(Iterator[OutputEvent]):
             raise raised(event.fault)
         self.ended = event.ended
         raise StopIteration
+
+    def _next_event(self) -> OutputEvent | Done | Failed:
+        while True:
+            try:
+                return self._events.get(timeout=LOOK_UP_S)
+            except Empty:
+                continue
 
     def send(self, stream: str, value: Any) -> None:
         """Write one item to a stream of this request; from any thread.
