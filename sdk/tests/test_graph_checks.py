@@ -64,6 +64,13 @@ def test_a_collect_that_nothing_gives(llm: Component) -> None:
     )
 
 
+def test_an_outcome_of_what_nothing_gives(llm: Component) -> None:
+    go = WalkGraph(Loop(Node(llm, "next", takes="a", gives=("a", "b")), carry="a"), gives="b")
+    assert refusal(llm=llm, go=go) == (
+        "Toy.go: gives='b' is to be in its outcome, but nothing in it gives 'b'; known: a"
+    )
+
+
 def test_a_name_both_carried_and_collected(llm: Component) -> None:
     loop = Loop(Node(llm, "next", takes="a", gives="a"), carry="a", collect={"a": "a"})
     assert graph_refusal(loop, llm=llm) == (

@@ -88,6 +88,13 @@ a, b, words = One.a, One.b, One.words
 next_n = Node(a, "next", takes="n", gives="n", to=words)
 
 
+def test_an_outcome_holds_what_its_graph_says_it_gives() -> None:
+    both = Node(b, "look", takes="n", gives=("seen", "large"))
+    fakes = {"b": Fake(look=lambda call: {"seen": 1, "large": 2})}
+    assert walk(WalkGraph(both, gives="seen"), fakes, n=0)[0] == Outcome({"seen": 1})
+    assert walk(WalkGraph(both, gives=()), fakes, n=0)[0] == Outcome()
+
+
 # --- loops ---------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,14 @@ class GraphCheck:
                         "graph reads; read it once and give the value on by name"
                     )
                 readers[stream.name] = node
-        self.graph.inputs = frozenset(self._sequence(self.graph.parts, in_loop=False, in_fan=False).free)
+        names = self._sequence(self.graph.parts, in_loop=False, in_fan=False)
+        for name in self.graph.gives or ():
+            if name not in names.given:
+                raise self.fail(
+                    f"gives={name!r} is to be in its outcome, but nothing in it gives {name!r}"
+                    f"{did_you_mean(name, names.given)}"
+                )
+        self.graph.inputs = frozenset(names.free)
 
     def fail(self, message: str) -> DeclarationError:
         return DeclarationError(f"{self.place}: {message}")

@@ -192,10 +192,17 @@ class WalkGraph:
     """A frozen arrangement of parts, in sequence unless told otherwise; a verb.
 
     Calling it asks for one traversal: ``yield self.write(ids=ids, max_tokens=400)``.
+
+    Args:
+        parts: What is done.
+        gives: Names that the Walk's outcome holds, by default all that are known at its end. A large value
+            that no track asks for is best left out: what an outcome holds is kept for the track, beside
+            whatever the graph's nodes still have of it.
     """
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: Part, gives: Names | None = None) -> None:
         self.parts = _parts("WalkGraph", parts)
+        self.gives: tuple[str, ...] | None = None if gives is None else _names(gives)
         self.inputs: frozenset[str] = frozenset()  # free names, found when the model is checked
         self.name = ""
 

@@ -324,8 +324,8 @@ def test_words_say_which_names_pass_from_part_to_part():
     assert passed_on(bagel, 1) == passed_on(bagel, 2) == ["latents"]
     vjepa = FAMILIES["vjepa"].spec.graphs["imagine"].parts
     assert set(passed_on(vjepa, 1)) == {"pose", "rollout"}
-    assert results(Orpheus.spec.graphs["encode"].parts) == ["ids", "length"]
-    assert results(Orpheus.spec.graphs["write"].parts) == []
+    assert results(Orpheus.spec.graphs["encode"]) == ["ids", "length"]
+    assert results(Orpheus.spec.graphs["write"]) == []
 
 
 def test_a_caption_keeps_clear_of_lines_that_cross_its_height():

@@ -79,6 +79,12 @@ def test_what_goes_in_and_is_given_by_nobody_is_no_result() -> None:
     assert plan.results == (("c", 2),)
 
 
+def test_a_graph_that_says_what_it_gives_has_no_other_results() -> None:
+    both = Node(tool, "look", takes="a", gives=("b", "c"))
+    plan = lower_model(type("Toy", (One,), {"go": WalkGraph(both, gives=("c",))}))["go"]
+    assert plan.results == (("c", 2),)
+
+
 def test_a_carry_goes_from_one_turn_to_the_next_and_leaves_the_loop() -> None:
     plan = plan_of(
         Loop(Node(lm, "next", takes="ids", gives="ids", to=words), carry="ids", times="most"),

@@ -12,7 +12,6 @@ from walkserve.delivery import Delivery, Done, Failed
 from walkserve.writing import Writing, raised
 from walkserve_sdk.results import OutputEvent
 
-
 LOOK_UP_S = 1.0
 """How often a waiting reader looks up: a Ctrl-C that comes just before it waits does not end its wait."""
 

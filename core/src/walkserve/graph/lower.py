@@ -20,7 +20,8 @@ def lower(model: str, graph: WalkGraph) -> Plan:
     top.sequence(graph.parts, frozenset())
     top.close(needed=frozenset(), is_loop=False)
     taken = dict(inputs)
-    results = tuple((name, slot) for name, slot in top.names.items() if taken.get(name) != slot)
+    given = {name: slot for name, slot in top.names.items() if taken.get(name) != slot}
+    results = tuple((name, given[name]) for name in (given if graph.gives is None else graph.gives))
     return Plan(graph.name, top.block, inputs, results, tuple(_ops(top.block)), tuple(_fans(top.block)))
 
 

@@ -77,6 +77,8 @@ class ToyWalk:
         given = yield from self._sequence(walk.graph.parts, dict(walk.inputs))
         if self.turn.stop is not None:
             self.ended_by = self.turn.stop.reason
+        if walk.graph.gives is not None:
+            given = {name: given[name] for name in walk.graph.gives if name in given}
         return Outcome(given, self.ended_by, self.turns)
 
     # --- arrangements: each returns what it gives, none changes the scope it is handed ------------

@@ -71,7 +71,7 @@ class _Chart:
             yield f"      {name}_takes[/{_quoted(takes)}/]:::value"
             self._links += [f"{name}_takes --> {node}" for node in first]
         yield from inner
-        gives = ", ".join(words.results(graph.parts))
+        gives = ", ".join(words.results(graph))
         if gives:
             yield f"      {name}_gives[/{_quoted(gives)}/]:::value"
             self._links += [f"{node} --> {name}_gives" for node in last]

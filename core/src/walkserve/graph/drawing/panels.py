@@ -32,7 +32,7 @@ class Panel(Block):
         self._palette = palette
         self._verb = graph.name
         self._takes = words.graph_inputs(graph)
-        self._gives = words.results(graph.parts)
+        self._gives = words.results(graph)
         self._body = SequenceBlock(graph.parts, palette, is_last)
         self._left = SIDE + _column(self._takes)
         right = SIDE + _column(self._gives)

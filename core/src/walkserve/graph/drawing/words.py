@@ -146,9 +146,12 @@ def passed_on(parts: Sequence[Part], index: int) -> list[str]:
     return [name for name in dict.fromkeys(before) if name in wanted]
 
 
-def results(parts: Sequence[Part]) -> list[str]:
-    """Names that a graph gives and neither uses itself nor sends anywhere: what its Walk is asked for."""
-    nodes = list(walk_nodes(tuple(parts)))
+def results(graph: WalkGraph) -> list[str]:
+    """What its Walk is asked for: as it says, or all that it gives and neither uses itself nor sends."""
+    if graph.gives is not None:
+        return list(graph.gives)
+    parts = graph.parts
+    nodes = list(walk_nodes(parts))
     sent = {name for node in nodes for name, _ in node.to}
     used = {name for node in nodes for name in node.needs} | set(_taken_by_frames(parts))
     there = dict.fromkeys(name for part in parts for name in _in_order(part))
