@@ -31,7 +31,7 @@ def test_every_row_gets_its_value_by_name():
 @pytest.mark.parametrize(
     ("declared", "given", "there"),
     [
-        (("pcm",), {"pmc": [1]}, "['pmc']"),
+        (("pcm", "rate"), {"pmc": [1], "rate": [2]}, "['pmc', 'rate']"),
         (("pcm",), {"pcm": [1], "rate": [2]}, "['pcm', 'rate']"),
         (("pcm",), {}, "{}"),
         (("pcm",), None, "None"),
@@ -43,6 +43,12 @@ def test_other_names_than_the_node_declares_are_an_error_in_the_toy_runtimes_wor
     with pytest.raises(ComponentError) as error:
         batch_of(declared).give(given)
     assert str(error.value) == f"codec: it must give {sorted(declared)}, but returned {there}"
+
+
+def test_a_single_value_has_the_name_that_each_rows_node_has_for_it():
+    """Guidance asks for one velocity on several branches, which a step then has to tell apart."""
+    results = batch_of(("full",), ("no_text",)).give({"velocity": [1, 2]})
+    assert [result.gives for result in results] == [{"full": 1}, {"no_text": 2}]
 
 
 def test_fewer_values_than_rows_are_an_error():

@@ -192,7 +192,7 @@ class TorchBatch:
         return key63(*self._rows[row].key, *counters)
 
     def give(self, gives: Mapping[str, Sequence[Any]] | None) -> list[RowResult]:
-        """Deal what the method returned out to the rows.
+        """Deal what the method returned out to the rows, a single value by the name its node has for it.
 
         Raises:
             ComponentError: It returned other names than a node declares, or fewer values than rows.
@@ -210,14 +210,17 @@ class TorchBatch:
                 raise ComponentError(
                     f"{self._held.name} gave {len(values)} values of {name!r} for {self.size} rows"
                 )
-            for result, value in zip(self.results, values, strict=False):
-                result.gives[name] = value
+            for row, result, value in zip(self._rows, self.results, values, strict=False):
+                result.gives[row.gives[0] if len(given) == 1 and row.gives else name] = value
         return self.results
 
     def _checked(self, gives: Any, declared: set[tuple[str, ...]]) -> Mapping[str, Sequence[Any]]:
         given = {} if gives is None else gives
         for names in declared:
-            if not isinstance(given, Mapping) or given.keys() != set(names):
+            fits = isinstance(given, Mapping) and (
+                given.keys() == set(names) or len(given) == len(names) == 1
+            )
+            if not fits:
                 there = sorted(given) if isinstance(given, Mapping) and given else gives
                 raise ComponentError(
                     f"{self._held.name}: it must give {sorted(names)}, but returned {shown(there)}"

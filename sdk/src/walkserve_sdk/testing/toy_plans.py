@@ -132,6 +132,10 @@ class Plans:
                 return {}  # discarded, so it may be anything
             if gives is None and not names:
                 return {}
+            if isinstance(gives, Mapping) and len(gives) == len(names) == 1:
+                return dict(
+                    zip(node.gives, gives.values(), strict=True)
+                )  # a single value, by the node's name
             if not isinstance(gives, Mapping) or gives.keys() != names:
                 there = sorted(gives) if isinstance(gives, Mapping) else gives
                 raise ComponentError(f"it must give {sorted(names)}, but returned {there!r}")
