@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-DISTRIBUTIONS := sdk core plugins/orpheus plugins/vjepa2
+DISTRIBUTIONS := sdk core plugins/bagel plugins/orpheus plugins/vjepa2
 # Whatever an installed copy is made from; sources are not in it, since the installs are editable.
 INSTALLED_FROM := $(DISTRIBUTIONS:%=%/pyproject.toml) $(wildcard plugins/*/walkserve.json) constraints.txt requirements-dev.txt
 QUIET := $(if $(CI),-qq --progress-bar off)

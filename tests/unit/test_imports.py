@@ -17,6 +17,7 @@ HEAVY = ("torch", "transformers", "PIL", "av")
         "walkserve_sdk.media.video",
         "walkserve_sdk.media.inline",
         "walkserve_sdk.serving",
+        "walk_plugin_bagel",
         "walk_plugin_orpheus",
         "walkserve.cli",
         "walkserve.cli.checkup",
