@@ -86,6 +86,9 @@ def test_counts_add_up_before_and_after_requests_that_end_are_refused_or_are_lef
         f"walkserve_batch_rows_count {llama}"
     )
     assert after["walkserve_cache_pages_reserved component=llama"] == 0
+    assert after["walkserve_cache_pages_held component=llama"] == 0
+    most = after["walkserve_cache_pages_held_most component=llama"]
+    assert 0 < most <= after["walkserve_cache_pages component=llama"]
     assert after["walkserve_requests_open"] == after["walkserve_requests_running"] == 0
     assert after["process_open_fds"] > 0
 

@@ -408,6 +408,14 @@ class Moved(Struct, frozen=True):
     pages_back: int
 
 
+class Held(Struct, frozen=True):
+    """Of a component: pages that branches hold, one that several share once, and the most since the start."""
+
+    component: str
+    pages: int
+    most: int
+
+
 class Reported(Message, frozen=True):
     """A worker's counts, for metrics."""
 
@@ -415,6 +423,7 @@ class Reported(Message, frozen=True):
     address: str
     methods: tuple[Tallied, ...]
     caches: tuple[Moved, ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 class MethodTotal(Struct, frozen=True):

@@ -20,7 +20,7 @@ from walk_plugin_vjepa2.renaming import encoder_names
 from walk_plugin_vjepa2.toy import train
 from walk_plugin_vjepa2.toy.dots import after, episodes, pictures
 from walk_plugin_vjepa2.toy.saving import NAME, authors_names
-from walk_plugin_vjepa2.toy.train_predictor import predicted
+from walk_plugin_vjepa2.toy.train_predictor import predicted, untrained
 from walkserve_sdk import Checkpoint
 
 TOY = Path(toy.__file__).parent
@@ -116,9 +116,8 @@ def test_no_frame_of_an_episode_sees_a_later_one_while_it_is_trained():
 
 
 def test_gradients_reach_every_weight_but_that_of_extrinsics():
-    predictor = ActionPredictor.load(checkpoint(TOY), device=CPU, dtype=torch.float32)
-    predictor._weights.requires_grad_(True)
+    weights, predictor = untrained(96)
     poses, actions = episodes(1, 3, torch.Generator().manual_seed(0))
     predicted(predictor, torch.randn(1, 2, 16, 96), actions, poses[:, :2]).square().sum().backward()
-    without = {name for name, each in predictor._weights.named_parameters() if each.grad is None}
+    without = {name for name, each in weights.named_parameters() if each.grad is None}
     assert without == {"extrinsics_encoder.weight", "extrinsics_encoder.bias"}

@@ -180,15 +180,15 @@ def write_safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str] 
         BadRequest: A dtype that no tensor may have, or a name that the format keeps for itself.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    pieces: list[bytes] = []
+    pieces: list[memoryview] = []  # of the arrays themselves: what is large is copied once, by the join
     end = 0
     for name, tensor in tensors.items():
         array = np.asarray(tensor)
         _check_dtype(_what(name), array.dtype.name)
         if name == "__metadata__":
             raise _wrong(_what(name), "a .safetensors file keeps this name for itself; choose another")
-        pieces.append(_little(array).tobytes())
-        begin, end = end, end + len(pieces[-1])
+        pieces.append(_little(array).data)
+        begin, end = end, end + pieces[-1].nbytes
         header[name] = {
             "dtype": _SAFE_WORDS[array.dtype.name],
             "shape": list(array.shape),

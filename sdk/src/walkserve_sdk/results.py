@@ -126,6 +126,8 @@ def join_pieces(
 
 def _stacked(arrays: list[Any]) -> Any:
     """One array, if they are arrays of one kind."""
+    if len(arrays) == 1 and isinstance(arrays[0], np.ndarray):
+        return arrays[0][None]
     kinds = {(one.shape, one.dtype.str) if isinstance(one, np.ndarray) else None for one in arrays}
     return np.stack(arrays) if len(kinds) == 1 and None not in kinds else arrays
 

@@ -36,6 +36,13 @@ def test_a_page_is_free_again_when_its_last_holder_releases_it():
     pool.check()
 
 
+def test_a_pool_knows_the_most_pages_that_were_held_at_once():
+    pool = PagePool(8, page_size=4)
+    pool.release(pool.take(5))
+    pool.take(2)
+    assert (pool.held, pool.most_held) == (2, 5)
+
+
 def test_taking_more_than_is_free_takes_nothing():
     pool = PagePool(3, page_size=4)
     with pytest.raises(OutOfPages, match="4 pages wanted, 3 free"):

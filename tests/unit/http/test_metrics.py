@@ -19,6 +19,7 @@ ASK = {"model": "parrot:toy", "input": "hello"}
 TALLIED = m.Tallied("speaker", "say", 4, 1, 7, 30, 5_000_000, (3, 0, 1, *[0] * 8), (0, 0, 0, 4, *[0] * 14))
 
 MOVED = m.Moved("speaker", caches_out=5, caches_back=4, pages_out=15, pages_back=11)
+HELD = m.Held("speaker", pages=2, most=9)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ async def answering(server, tallied=TALLIED):
     """The worker, as long as the test lasts: it answers every ``Report``."""
     for n in range(1, 100):
         await server.mailbox.wait_for(m.Report, n)
-        server.mailbox.say(m.Reported("parrot.rank0", "parrot.rank0.1", (tallied,), (MOVED,)))
+        server.mailbox.say(m.Reported("parrot.rank0", "parrot.rank0.1", (tallied,), (MOVED,), (HELD,)))
 
 
 async def test_a_request_is_counted_when_it_ends_with_its_tokens_and_its_sound(stage):
@@ -185,6 +186,8 @@ async def test_what_the_conductor_and_the_workers_say_is_told(stage):
         moved = {"component": "speaker", "direction": direction}
         assert now.of_model("walkserve_cache_moves_total", **moved) == caches
         assert now.of_model("walkserve_cache_pages_moved_total", **moved) == pages
+    assert now.of_model("walkserve_cache_pages_held", component="speaker") == 2
+    assert now.of_model("walkserve_cache_pages_held_most", component="speaker") == 9
     method = {"component": "speaker", "method": "say"}
     rows = {
         le: now.of_model("walkserve_batch_rows_bucket", le=le, **method)

@@ -19,7 +19,7 @@ def work(rows: int, began_ms: float, ended_ms: float, tokens: int = 1) -> Work:
 
 
 def counted(tally: Tally) -> m.Tallied:
-    (one,) = tally.report("pipe.rank0", "pipe.rank0.1", {}).methods
+    (one,) = tally.report("pipe.rank0", "pipe.rank0.1", {}, {}).methods
     return one
 
 
@@ -90,3 +90,13 @@ def test_a_worker_tells_which_caches_have_moved(bench: Bench) -> None:
     moved.caches_out, moved.caches_back, moved.pages_out, moved.pages_back = 3, 2, 7, 5
     (reported,) = worker.hear(m.Report("http"))["http"]
     assert reported.caches == (m.Moved("lm", 3, 2, 7, 5),)
+
+
+def test_a_worker_tells_how_many_pages_are_held_and_how_many_were_at_most(bench: Bench) -> None:
+    worker = bench("pipe.rank0")
+    pool = worker.state.room.caches["lm"].pool
+    kept, *others = pool.take(3)
+    pool.release(others)
+    (reported,) = worker.hear(m.Report("http"))["http"]
+    assert reported.held == (m.Held("lm", 1, 3),)
+    pool.release([kept])

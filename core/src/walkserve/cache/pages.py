@@ -45,10 +45,16 @@ class PagePool:
         self._references = [0] * pages
         self._is_free = bytearray(b"\1" * pages)
         self.free = pages
+        self.fewest_free = pages
 
     @property
     def held(self) -> int:
         return self.pages - self.free
+
+    @property
+    def most_held(self) -> int:
+        """Pages that were held at once, since the pool began."""
+        return self.pages - self.fewest_free
 
     def references(self, page: int) -> int:
         """How many tables hold ``page``."""
@@ -75,6 +81,8 @@ class PagePool:
             self._references[page] = 1
             page += 1
         self.free -= n
+        if self.free < self.fewest_free:
+            self.fewest_free = self.free
         return taken
 
     def _begin_run(self, n: int) -> int:

@@ -79,6 +79,9 @@ class Runtime(Collector):
                 _add_method(found, labels, tallied)
             for moved in report.caches if report is not None else ():
                 _add_moves(found, [*labels, moved.component], moved)
+            for held in report.held if report is not None else ():
+                found["walkserve_cache_pages_held"].add_metric([*labels, held.component], held.pages)
+                found["walkserve_cache_pages_held_most"].add_metric([*labels, held.component], held.most)
 
 
 def _add_budget(found: dict[str, Any], model: list[str], budget: m.TokenBudget) -> None:
@@ -131,6 +134,16 @@ def _empty() -> dict[str, Any]:
         "walkserve_requests_waiting": (gauge, "Requests that wait for room in the caches.", _MODEL),
         "walkserve_cache_pages": (gauge, "Pages of a component's cache.", component),
         "walkserve_cache_pages_reserved": (gauge, "Pages that are reserved for requests.", component),
+        "walkserve_cache_pages_held": (
+            gauge,
+            "Pages that branches hold, one that several share once.",
+            component,
+        ),
+        "walkserve_cache_pages_held_most": (
+            gauge,
+            "The most pages that were held at once since the worker started.",
+            component,
+        ),
         "walkserve_token_budget": (
             gauge,
             "Tokens of prompts in one batch beside rows that somebody listens to, by tokens in the cache.",

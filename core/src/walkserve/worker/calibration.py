@@ -243,6 +243,7 @@ class _Search:
 def _scratch(pool: PagePool) -> Iterator[Callable[[int], Branch]]:
     """Branches with so many tokens in the cache, whatever these are; they are dropped in the end."""
     made: list[Branch] = []
+    fewest_free = pool.fewest_free  # nobody's request has been here
 
     def new_branch(tokens: int) -> Branch:
         branch = Branch(PageTable(pool))
@@ -258,6 +259,7 @@ def _scratch(pool: PagePool) -> Iterator[Callable[[int], Branch]]:
     finally:
         for branch in made:
             branch.drop()
+        pool.fewest_free = fewest_free
 
 
 def _steps(least: int, most: int) -> Iterator[int]:

@@ -135,7 +135,9 @@ class WorkerState:
             case m.Calibrate():
                 self._calibrate()
             case m.Report():
-                self._say(message.client, self.tally.report(self.rank, self.address, self.room.moves))
+                pools = {component: cache.pool for component, cache in self.room.caches.items()}
+                told = self.tally.report(self.rank, self.address, self.room.moves, pools)
+                self._say(message.client, told)
             case m.Unreadable():
                 self._could_not_read(message)
             case _:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from walkserve.messages import Moved, Reported, Tallied
+from walkserve.cache.pages import PagePool
+from walkserve.messages import Held, Moved, Reported, Tallied
 from walkserve.worker.room import Moves
 from walkserve.worker.scheduler import Key, Work
 
@@ -57,8 +58,10 @@ class Tally:
         """A batch raised."""
         self._counts[key].broken += 1
 
-    def report(self, worker: str, address: str, moves: Mapping[str, Moves]) -> Reported:
-        """All of it as it is now, and the caches that have moved."""
+    def report(
+        self, worker: str, address: str, moves: Mapping[str, Moves], pools: Mapping[str, PagePool]
+    ) -> Reported:
+        """All of it as it is now, the caches that have moved, and the pages that are held."""
         return Reported(
             worker,
             address,
@@ -85,4 +88,5 @@ class Tally:
                 )
                 for component, moved in moves.items()
             ),
+            tuple(Held(component, pool.held, pool.most_held) for component, pool in pools.items()),
         )

@@ -11,7 +11,7 @@ from walk_plugin_vjepa2.checkpoint import Stored
 from walk_plugin_vjepa2.renaming import encoder_names, predictor_names
 from walk_plugin_vjepa2.shapes import Stack
 from walkserve_sdk import LoadError
-from walkserve_sdk.nn import load_strictly
+from walkserve_sdk.nn import load_strictly, pack_linears
 
 
 def load_encoder(stored: Stored, *, device: torch.device, dtype: torch.dtype) -> VJEPA2Encoder:
@@ -35,6 +35,7 @@ def load_masked_predictor(stored: Stored, *, device: torch.device, dtype: torch.
 
 
 def _ready(module: nn.Module) -> nn.Module:
+    pack_linears(module)
     return module.eval().requires_grad_(False)
 
 

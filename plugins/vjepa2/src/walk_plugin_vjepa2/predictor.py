@@ -22,7 +22,7 @@ from walk_plugin_vjepa2.poses import next_pose
 from walk_plugin_vjepa2.rotation import FrameRotation, rotate
 from walk_plugin_vjepa2.shapes import Shape, Stack
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, LoadError, token_count
-from walkserve_sdk.nn import load_strictly
+from walkserve_sdk.nn import load_strictly, pack_linears
 
 ACTION = 7
 """Numbers of an action and of a pose."""
@@ -123,6 +123,7 @@ class ActionPredictor:
             weights = Weights(stack, encoder.width, stored.shape.eps)
         place = f"{stored.place}: the predictor"
         load_strictly(weights, stored.predictor, device=device, dtype=dtype, place=place)
+        pack_linears(weights)
         return cls(weights.eval().requires_grad_(False), stored.shape, stack, device=device, dtype=dtype)
 
     @token_count(lambda self, latent, **_: len(latent) + _LEADING)

@@ -70,14 +70,19 @@ def predicted(predictor: ActionPredictor, latents: Tensor, actions: Tensor, pose
     return torch.stack(list(made)).view_as(latents)
 
 
+def untrained(latent_width: int) -> tuple[Weights, ActionPredictor]:
+    """Weights as they begin, which can learn, and the predictor that runs on them."""
+    stack = Stack(WIDTH, DEPTH, HEADS, WIDTH * RATIO)
+    shape = Shape(SIZE, PATCH, TUBELET, STEPS_SEEN * TUBELET, predictor=stack, eps=EPS)
+    weights = Weights(stack, latent_width, EPS)
+    return weights, ActionPredictor(weights, shape, stack, device=torch.device("cpu"), dtype=torch.float32)
+
+
 def train_predictor(encoder: VJEPA2Encoder, seed: int, *, steps: int = STEPS) -> Weights:
     """Train from nothing, on short episodes of random actions."""
     torch.manual_seed(seed)
     random = torch.Generator().manual_seed(seed)
-    stack = Stack(WIDTH, DEPTH, HEADS, WIDTH * RATIO)
-    shape = Shape(SIZE, PATCH, TUBELET, STEPS_SEEN * TUBELET, predictor=stack, eps=EPS)
-    weights = Weights(stack, encoder.config.hidden_size, EPS)
-    predictor = ActionPredictor(weights, shape, stack, device=torch.device("cpu"), dtype=torch.float32)
+    weights, predictor = untrained(encoder.config.hidden_size)
     # no extrinsics are known, so their encoder is stored as it began
     learned = [each for name, each in weights.named_parameters() if "extrinsics" not in name]
     schedule = Schedule(learned, steps=steps, rate=2e-3, betas=(0.9, 0.95))
