@@ -228,7 +228,11 @@ def test_every_process_logs_a_requests_id_and_none_what_was_said(operated):
 def test_one_line_says_how_each_request_ended(operated):
     answer = post(operated, ASK | {"max_tokens": 70})
     id = answer.headers["x-request-id"]
-    (said,) = [line for line in operated.lines() if line.get("request_id") == id]
+    deadline = time.monotonic() + 10  # it is written when the answer has gone, which may be read sooner
+    while not (found := [line for line in operated.lines() if line.get("request_id") == id]):
+        assert time.monotonic() < deadline, operated.printed
+        time.sleep(0.02)
+    (said,) = found
     assert said["bytes"] == len(answer.content)
     assert (said["finish_reason"], said["model"]) == ("length", "orpheus")
     assert said["duration_s"] > 0

@@ -195,8 +195,9 @@ def test_a_wrong_name_is_answered_with_near_ones_and_the_list(install: Install) 
     with pytest.raises(SettingError) as error:
         load_model("huming")
     message = str(error.value)
-    assert message.startswith("there is no model 'huming'; did you mean 'humming'? installed: buzz, humming")
-    with pytest.raises(SettingError, match="^there is no model 'qqqq'; installed: buzz, humming"):
+    assert message.startswith("there is no model 'huming'; did you mean 'humming'? installed: ")
+    assert "buzz, humming" in message
+    with pytest.raises(SettingError, match="^there is no model 'qqqq'; installed: .*buzz, humming"):
         load_model("qqqq")
 
 

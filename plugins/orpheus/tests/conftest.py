@@ -34,10 +34,10 @@ class Tap:
                 self._heard.notify_all()
             push(run, stream, value)
 
-        def heard_emit(run, output, value):
+        def heard_emit(run, output, value, index):
             tag = run.live.opened.tag
             self.tokens_at_first_sound.setdefault(tag, len(self.tokens[tag]))
-            emit(run, output, value)
+            emit(run, output, value, index)
 
         def heard_submit(key, rows):
             if key == ("llama", "next"):
