@@ -183,7 +183,7 @@ class VJepa2AC(Model):
             raise ContextLengthExceeded(
                 f"{observed} observed frames and a horizon of {horizon} are {observed + horizon} frames, and "
                 f"this model sees {self.shape.steps}; observe fewer, or shorten the horizon",
-                param="tensor" if request.options.task == "rollout" else "horizon",
+                param="actions" if request.options.task == "rollout" else "horizon",
             )
         if request.options.task == "rollout" and "horizon" in request.given:
             raise BadRequest(

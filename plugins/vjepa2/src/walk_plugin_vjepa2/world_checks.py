@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from walk_plugin_vjepa2.frame_options import check_frame_options
 from walkserve_sdk import BadRequest, Request
 
 MOST_POINTS = 4096
@@ -27,6 +28,7 @@ def check_options(request: Request) -> Request:
     Raises:
         BadRequest: With the option to change as ``param``.
     """
+    check_frame_options(request)
     _check_task(request)
     if request.options.task == "plan":
         _check_plan(request)

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from walkserve_sdk import Model
+from walk_plugin_vjepa2.frame_options import FrameOptions
 
 Axis = Literal["x", "y", "z", "gripper"]
 """What a plan moves."""
 
 
 @dataclass(frozen=True)
-class WorldOptions(Model.Options):
+class WorldOptions(FrameOptions):
     """What a client may choose; of planning, the defaults are the authors' planner's.
 
     Args:
