@@ -26,6 +26,7 @@ class VJepa2(Model):
     """Video in, one latent per patch and pair of frames out; hidden ones are predicted from those seen."""
 
     inputs = ("video", "image", "tensor")
+    own_surfaces = ("encodings",)
 
     @dataclass(frozen=True)
     class Options(FrameOptions):

@@ -55,6 +55,7 @@ class VJepa2AC(Model):
     """What a robot would see if it acted so, and how it should act to see a goal."""
 
     inputs = ("video", "image", "tensor")
+    own_surfaces = ("encodings", "rollouts", "plans")
     length_option = "horizon"
     checkpoints = MappingProxyType(
         {
