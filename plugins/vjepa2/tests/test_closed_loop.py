@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from threading import local
 
+import httpx
 import pytest
-from closed_loop import PLANNING, at_random, trips
+from closed_loop import SEARCH, at_random, by_plans, seen, trips
+from safetensors.numpy import save
 from tests.system.conftest import RunningServer
 
 from walkserve import Engine
-from walkserve_sdk.client import Client
+from walkserve_sdk import Part
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,11 @@ def test_random_actions_reach_next_to_nothing():
 
 
 def test_planned_actions_reach_their_goals(engine: Engine):
-    def plan(seen):
-        return engine.generate(parts=[seen], **PLANNING).plan.actions[0]
+    def plan(state, goal):
+        scene = seen(state, goal)
+        scene["goal_frame"] = scene.pop("goal")
+        part = Part("tensor", save(scene))
+        return engine.generate(parts=[part], task="plan", outputs=["plan"], **SEARCH).plan.actions[0]
 
     for trip in trips(plan, 4):
         assert trip.is_reached, f"{trip.left:.3f} away from {trip.goal}"
@@ -45,12 +49,6 @@ def test_planned_actions_reach_their_goals(engine: Engine):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_twenty_goals_are_reached_by_one_request_to_a_running_server_each_tick(server: RunningServer):
-    connections = local()
-
-    def plan(seen):
-        if not hasattr(connections, "client"):
-            connections.client = Client(server.url)
-        return connections.client.generate("vjepa2-ac", inputs=[seen], **PLANNING).plan.actions[0]
-
-    reached = sum(trip.is_reached for trip in trips(plan, 20, seed=1))
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        reached = sum(trip.is_reached for trip in trips(by_plans(client), 20, seed=1))
     assert reached >= 18

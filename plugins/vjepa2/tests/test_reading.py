@@ -6,13 +6,14 @@ import io
 import types
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
+from films import FIRST, film
 from PIL import Image
 from vjepa2_goldens import AC, BASE, CPU
 
+from walk_plugin_vjepa2 import VJepa2, VJepa2AC
 from walk_plugin_vjepa2.preprocessing import as_the_authors_planner_does, as_transformers_does, read_look
 from walk_plugin_vjepa2.reading import ClipReader, SceneReader
 from walkserve.engine.batch import TorchBatch
@@ -42,7 +43,7 @@ def read(kind: type, *parts: Part, **options: Any) -> dict[str, Any]:
 
 def read_rows(kind: type, *requests: tuple[Part, ...], **options: Any) -> list[dict[str, Any]]:
     reader = kind.load(BASE if kind is ClipReader else AC, device=CPU, dtype=torch.float32)
-    asked = types.SimpleNamespace(**{"task": "rollout", "horizon": 2} | options)
+    asked = (VJepa2 if kind is ClipReader else VJepa2AC).Options(**options)
     rows = [
         Row(
             {
@@ -128,7 +129,7 @@ def test_masks_are_indices_of_the_clips_tokens():
             [Part("tensor", write_npy(np.arange(2)))],
             r"the part with a \.npy file must have a name; known",
         ),
-        ([png(PIXELS[0], name="goal")], "an image has no name here, not 'goal'"),
+        ([png(PIXELS[0], name="goal")], "an image has no name here, or is 'frames', not 'goal'"),
         ([Part("video", b"x", name="left")], "a video has no name here, not 'left'"),
         ([Part("video", b"x"), Part("video", b"x")], "one video is taken, 2 were given"),
         ([tensors(frames=PIXELS), tensors(frames=PIXELS)], "the tensor 'frames' is given twice"),
@@ -150,22 +151,10 @@ def test_rows_of_several_requests_are_read_in_one_call():
     assert [len(row["clip"]) for row in clips] == [1, 4]
 
 
-def film(frames: int) -> Part:
-    """A short video, each frame lighter than the one before."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("mpeg4", rate=10, width=96, height=64, pix_fmt="yuv420p")
-        for number in range(frames):
-            grey = np.full((64, 96, 3), 40 + number, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(grey, "rgb24")))
-        container.mux(stream.encode())
-    return Part("video", file.getvalue())
-
-
 @pytest.mark.parametrize(("frames", "taken"), [(1, 1), (2, 2), (7, 6), (64, 64), (130, 64)])
 def test_of_a_video_as_many_frames_are_taken_as_fill_tubelets(frames, taken):
     """Spread over all of it: of 130 the last one taken is the 128th."""
-    clip = read(ClipReader, film(frames))["clip"]
+    clip = read(ClipReader, video(frames))["clip"]
     assert clip.shape == (taken, 3, 64, 64)
     grey = (clip * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)).mean(
         dim=(1, 2, 3)
@@ -175,11 +164,66 @@ def test_of_a_video_as_many_frames_are_taken_as_fill_tubelets(frames, taken):
     assert grey[-1] == pytest.approx(40 + last, abs=3)
 
 
+def video(frames: int, **more) -> Part:
+    return Part("video", film(frames, **more))
+
+
+def greys(made: torch.Tensor) -> list[int]:
+    """Which frames these are of a film whose greys are 10 apart."""
+    shown = made * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)
+    return (shown.mean(dim=(1, 2, 3)) * 255 - FIRST).div(10).round().int().tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({"num_frames": 4}, [0, 5, 10, 15]),
+        ({"num_frames": 4, "sampling": "ends"}, [0, 6, 12, 19]),
+        ({"fps": 2}, [0, 5, 10, 15]),
+        ({"fps": 2, "num_frames": 2}, [0, 5]),
+        ({"step": 3, "num_frames": 4}, [0, 3, 6, 9]),
+        ({"start_s": 1.0, "num_frames": 2}, [10, 15]),
+        ({"start_s": 0.5, "end_s": 0.75, "num_frames": 16}, [5, 6]),
+    ],
+)
+def test_options_say_which_frames_of_a_video_are_taken(options, taken):
+    made = greys(read(ClipReader, video(20, lighter=10), **options)["clip"])
+    assert made == taken
+
+
+def test_where_frames_do_not_come_evenly_a_rate_goes_by_the_clock():
+    slow_then_fast = video(6, lighter=10, at_ms=[0, 900, 1000, 1100, 1200, 1300])
+    assert greys(read(ClipReader, slow_then_fast, num_frames=6)["clip"]) == [0, 1, 2, 3, 4, 5]
+    assert greys(read(ClipReader, slow_then_fast, fps=2)["clip"]) == [0, 0]
+
+
+def test_more_frames_than_the_model_takes_are_refused_with_both_numbers():
+    with pytest.raises(BadRequest, match="num_frames is 65, and this model takes 64") as error:
+        read(ClipReader, video(2), num_frames=65)
+    assert error.value.param == "num_frames"
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "param", "why"),
+    [
+        ([Part("image", b"x")], {"fps": 4}, "fps", "says which frames of a video are taken, and no video"),
+        ([Part("video", b"x")], {"fps": 4, "step": 2}, "step", "fps and step are ways to choose frames"),
+        ([Part("video", b"x")], {"sampling": "ends", "fps": 2}, "fps", "sampling and fps are ways"),
+        ([Part("video", b"x")], {"start_s": 2, "end_s": 2}, "end_s", "more than start_s, here 2"),
+    ],
+)
+@pytest.mark.parametrize("family", [VJepa2, VJepa2AC])
+def test_a_sampling_that_is_none_is_refused(family, parts, options, param, why):
+    with pytest.raises(BadRequest, match=why) as error:
+        family().request(parts=parts, options=options)
+    assert error.value.param == param
+
+
 def test_of_a_robots_video_as_many_frames_are_taken_as_there_are_poses():
     given = tensors(states=STATES, past_actions=DONE, actions=TRIED)
-    assert read(SceneReader, film(20), given)["frames"].shape == (3, 3, 64, 64)
-    assert read(SceneReader, film(20), task="encode")["context_frames"] == 20
-    assert read(SceneReader, film(50), task="encode")["context_frames"] == 32
+    assert read(SceneReader, video(20), given)["frames"].shape == (3, 3, 64, 64)
+    assert read(SceneReader, video(20), task="encode")["context_frames"] == 20
+    assert read(SceneReader, video(50), task="encode")["context_frames"] == 32
 
 
 # --- scenes -----------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def blocks(language: str) -> list[str]:
 def test_the_tutorials_code_is_the_examples():
     source = EXAMPLE.read_text("utf-8")
     quoted = [block for block in blocks("python") if not block.startswith("found = ")]
-    assert len(quoted) == 4
+    assert len(quoted) == 5
     for block in quoted:
         assert block in source
 

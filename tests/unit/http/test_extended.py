@@ -195,6 +195,20 @@ async def test_json_has_bytes_in_base64(stage):
         assert got == "(b'\\x00\\xff', [])"
 
 
+async def test_json_has_bytes_in_data_urls_too(stage):
+    async with stage.serving(gives()) as at:
+        url = "DATA:image/png;base64," + base64.b64encode(b"\x00\xff").decode()
+        sent = {"sheet": url, "numbers": url, "pages": [url], "title": url}
+        got = (await at.client.post(PATH, json=ASK | sent)).json()["got"]
+        assert got == "(b'\\x00\\xff', b'\\x00\\xff')"
+        (submit,) = at.mailbox.sent_of(m.Submit)
+        assert [part.data for part in submit.parts] == [url.encode(), b"\x00\xff"]  # a text stays what it is
+        for wrong, why in (("data:image/png,x", "a data URL is"), ("data:;base64,?", "no base64")):
+            response = await at.client.post(PATH, json=ASK | {"sheet": wrong})
+            assert (response.status_code, error(response)["param"]) == (400, "sheet")
+            assert why in error(response)["message"]
+
+
 async def test_another_form_of_the_answer_is_had_by_accepting_it(stage):
     async with stage.serving(gives()) as at:
         response = await at.client.post(PATH, json=ASK, headers={"accept": "image/png"})

@@ -32,7 +32,10 @@ _MODEL = Schema(
     type=OpenAPIType.STRING,
     description="A model's id, or its family's name where one model of that family is served.",
 )
-_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_BASE64 = (
+    r"^(data:[a-z]{1,20}/[a-z0-9.+-]{1,40};base64,)?"
+    r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+)
 _FAILED = {
     "type": "object",
     "required": ["type", "error"],
@@ -120,7 +123,7 @@ def _body(own: Mapping[str, Any], having: Mapping[str, Model], *, is_form: bool 
 
 
 def _in_json(schema: Any) -> Any:
-    """As it comes in JSON: bytes are base64, which no validator holds them to by itself."""
+    """As it comes in JSON: bytes are base64 or a data URL, to which no validator holds them by itself."""
     match schema:
         case {"contentEncoding": "base64"}:
             return {**schema, "pattern": _BASE64}

@@ -17,6 +17,7 @@ from walkserve.http.models import named_model, require_surface
 from walkserve.http.settings import HttpSettings
 from walkserve_sdk import Model
 from walkserve_sdk.errors import BadRequest, did_you_mean, shown
+from walkserve_sdk.media.inline import inline_bytes
 from walkserve_sdk.requests import option_paths, read_options, unknown_option
 
 
@@ -57,7 +58,8 @@ class BodyReader:
             Cancelled: The client left before it was complete.
         """
         if not is_form(request):
-            return await read_object(request, self._settings.body_bytes, also=FORM)
+            told = await read_object(request, self._settings.body_bytes, also=FORM)
+            return {name: self._inline(name, value) for name, value in told.items()}
         limit = self._settings.media_bytes
         entries = await read_entries(request, self._check, limit_bytes=limit, most_bytes=self._most_bytes)
         given: dict[str, Any] = {}
@@ -70,6 +72,19 @@ class BodyReader:
             else:
                 given[entry.name] = shape.read(entry)
         return given
+
+    def _inline(self, name: str, value: Any) -> Any:
+        """Files as bytes where they came as data URLs; anything else, base64 too, as it is."""
+        if name not in self._shapes or not self._shapes[name].is_media:
+            return value
+        if isinstance(value, list):
+            return [self._file(name, each) for each in value]
+        return self._file(name, value)
+
+    def _file(self, name: str, value: Any) -> Any:
+        if isinstance(value, str) and value[:5].lower() == "data:":
+            return inline_bytes(value, place=name, limit_bytes=self._settings.media_bytes)
+        return value
 
     def _check(self, field: str) -> None:
         if field not in self._known:

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from walk_plugin_vjepa2.frame_options import sampled
 from walkserve_sdk import BadRequest
 from walkserve_sdk.arrays import read_tensors
 from walkserve_sdk.errors import did_you_mean
 from walkserve_sdk.media.images import read_image
-from walkserve_sdk.media.sampling import Spread
 from walkserve_sdk.media.video import read_video
 
 Pixels = NDArray[np.uint8]
 Keep = Callable[[Pixels], Pixels]
 """What is kept of a frame, (height, width, 3) both before and after."""
 
-GOAL = "goal"
+FRAMES, GOAL = "frames", "goal"
+"""What images may be called: those without a name are frames too."""
 
 
 @dataclass(frozen=True)
@@ -37,43 +38,54 @@ class Sent:
     videos: Sequence[bytes]
     tensors: Mapping[str, NDArray[Any]]
 
-    def frames(self, keep: Keep, *, most: int) -> list[Pixels] | None:
+    def frames(
+        self, keep: Keep, options: Any, *, most: int, enough: int | None = None
+    ) -> list[Pixels] | None:
         """The frames that were sent as images, one each, as a video, or as the tensor ``frames``; else None.
 
         Args:
-            most: A video that has more frames is sampled evenly; more images or frames are refused.
+            options: Which frames of a video are taken.
+            most: Of a video no more are taken; more images or frames are refused.
+            enough: Of a video no more are taken unless its sender says how many.
         """
+        named = self.images.get(FRAMES, ())
+        images, place = (named, FRAMES) if named else (self.images.get("", ()), "image")
         ways = {
             "images": self.images.get("", ()),
+            "images named 'frames'": named,
             "a video": self.videos,
             "the tensor 'frames'": [self.tensors[name] for name in ("frames",) if name in self.tensors],
         }
         given = [way for way, sent in ways.items() if sent]
         if len(given) > 1:
-            raise BadRequest(f"frames are given as {' and as '.join(given)}; give them in one way")
+            raise BadRequest(
+                f"frames are given as {' and as '.join(given)}; give them in one way", param=FRAMES
+            )
         if len(self.videos) > 1:
             raise BadRequest(f"one video is taken, {len(self.videos)} were given", param="video")
         if self.videos:
-            return list(read_video(self.videos[0], Spread(most), place="video", resize=keep).frames)
-        images = self.images.get("", ())
+            sampling = sampled(options, most=most, enough=enough)
+            return list(read_video(self.videos[0], sampling, place="video", resize=keep).frames)
         tensor = self.tensors.get("frames")
         count = len(images) if tensor is None else len(_pixels("frames", tensor, 4))
         if count > most:
             raise BadRequest(
                 f"{count} frames are given, and this model takes {most}; send fewer, or a video, of which "
                 "as many are taken",
-                param="image" if images else "tensor",
+                param=place if images else FRAMES,
             )
         if tensor is not None:
             return [keep(frame) for frame in tensor]
-        return [keep(read_image(each, place="image")) for each in images] or None
+        return [keep(read_image(each, place=place)) for each in images] or None
 
     def goal(self, keep: Keep) -> Pixels | None:
         """The frame to arrive at: the image named "goal", or the tensor ``goal_frame``; else None."""
         images = self.images.get(GOAL, ())
         tensor = self.tensors.get("goal_frame")
         if len(images) + (tensor is not None) > 1:
-            raise BadRequest("there is one goal; give one image named 'goal', or the tensor 'goal_frame'")
+            raise BadRequest(
+                "there is one goal; give one image named 'goal', or the tensor 'goal_frame'", param=GOAL
+            )
         if tensor is not None:
             return keep(_pixels("goal_frame", tensor, 3))
         return keep(read_image(images[0], place=GOAL)) if images else None
@@ -183,6 +195,6 @@ def _pixels(name: str, tensor: NDArray[Any], axes: int) -> Pixels:
         shape = "[frames, height, width, 3]" if axes == 4 else "[height, width, 3]"
         raise BadRequest(
             f"the tensor {name!r} is {shape} of uint8, not {tensor.dtype} of shape {list(tensor.shape)}",
-            param="tensor",
+            param=name,
         )
     return tensor

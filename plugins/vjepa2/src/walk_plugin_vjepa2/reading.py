@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from walk_plugin_vjepa2.parts import GOAL, Pixels, Sent, sort_parts
+from walk_plugin_vjepa2.parts import FRAMES, GOAL, Pixels, Sent, sort_parts
 from walk_plugin_vjepa2.preprocessing import (
     Look,
     as_the_authors_planner_does,
@@ -56,21 +56,22 @@ class ClipReader(_Reader):
 
     def _read(self, kinds: Any, names: Any, media: Any, options: Any) -> tuple[Any, ...]:
         tensors = ("frames", "pixel_values_videos", "context", "target")
-        sent = sort_parts(kinds, names, media, images=("",), tensors=tensors)
-        clip = self._clip(sent)
+        sent = sort_parts(kinds, names, media, images=("", FRAMES), tensors=tensors)
+        clip = self._clip(sent, options)
         tokens = max(1, len(clip) // self._shape.tubelet) * self._shape.patches
         places = (sent.places(name, tokens) for name in ("context", "target"))
         return clip, *(None if each is None else torch.from_numpy(each) for each in places)
 
-    def _clip(self, sent: Sent) -> Tensor:
+    def _clip(self, sent: Sent, options: Any) -> Tensor:
         shape = self._shape
-        frames = sent.frames(self._fit, most=shape.frames)
+        frames = sent.frames(self._fit, options, most=shape.frames)
         ready = sent.numbers("pixel_values_videos", None, 3, shape.image, shape.image)
         if (frames is None) == (ready is None):
             raise BadRequest(
                 "a clip is needed: a video, images, or one of the tensors 'frames' and 'pixel_values_videos'"
                 if frames is None
-                else "a clip is given as frames and as 'pixel_values_videos'; give it in one way"
+                else "a clip is given as frames and as 'pixel_values_videos'; give it in one way",
+                param=FRAMES,
             )
         clip = torch.from_numpy(ready) if ready is not None else self._look.normed(_stacked(frames or []))
         if sent.videos and len(clip) > 1:
@@ -78,7 +79,8 @@ class ClipReader(_Reader):
         if not 1 <= len(clip) <= shape.frames or (len(clip) > 1 and len(clip) % shape.tubelet):
             raise BadRequest(
                 f"{len(clip)} frames are given; this model takes one, or a multiple of {shape.tubelet} up to "
-                f"{shape.frames}"
+                f"{shape.frames}",
+                param=FRAMES if ready is None else "pixel_values_videos",
             )
         return clip
 
@@ -116,20 +118,20 @@ class SceneReader(_Reader):
 
     def _read(self, kinds: Any, names: Any, media: Any, options: Any) -> tuple[Any, ...]:
         tensors = ("frames", "latents", "states", "past_actions", "actions", "goal_frame", "goal_latents")
-        sent = sort_parts(kinds, names, media, images=("", GOAL), tensors=tensors)
+        sent = sort_parts(kinds, names, media, images=("", FRAMES, GOAL), tensors=tensors)
         task = options.task
         states = sent.numbers("states", None, POSE)
         if states is None and task not in ("encode", "score"):
             raise BadRequest(
                 f"a {task} needs the tensor 'states': for each observed frame the robot's pose, [frames, 7]",
-                param="tensor",
+                param="states",
             )
-        frames, latents = self._observed(sent, states, task)
+        frames, latents = self._observed(sent, states, options)
         count = len(frames if frames is not None else latents)
         if states is not None and len(states) != count:
             raise BadRequest(
                 f"{count} frames were observed, but 'states' has {len(states)} poses; give one each",
-                param="tensor",
+                param="states",
             )
         past_actions = self._done(sent, count, task)
         actions = self._tried(sent, task)
@@ -149,23 +151,22 @@ class SceneReader(_Reader):
         )
 
     def _observed(
-        self, sent: Sent, states: NDArray[np.float32] | None, task: str
+        self, sent: Sent, states: NDArray[np.float32] | None, options: Any
     ) -> tuple[Tensor | None, Tensor | None]:
         """Frames, or latents that are normed already."""
-        most = self._shape.steps
-        if sent.videos and states is not None:
-            most = min(most, max(1, len(states)))
-        frames = sent.frames(_square, most=most)
+        poses = None if states is None else max(1, len(states))
+        frames = sent.frames(_square, options, most=self._shape.steps, enough=poses)
         latents = sent.numbers("latents", None, self._shape.patches, self._width)
         if (frames is None) == (latents is None):
             raise BadRequest(
                 "what was observed is needed: images, a video, or one of the tensors 'frames' and 'latents'"
                 if frames is None
-                else "what was observed is given as frames and as latents; give it in one way"
+                else "what was observed is given as frames and as latents; give it in one way",
+                param=FRAMES if frames is None else "latents",
             )
-        if latents is not None and (task == "encode" or not len(latents)):
+        if latents is not None and (options.task == "encode" or not len(latents)):
             why = "there is nothing to encode in latents" if len(latents) else "'latents' has no frame"
-            raise BadRequest(f"{why}; send what was observed", param="tensor")
+            raise BadRequest(f"{why}; send what was observed", param="latents")
         return self._pictures(frames), None if latents is None else torch.from_numpy(latents)
 
     @property
@@ -182,7 +183,7 @@ class SceneReader(_Reader):
         if len(done) != count - 1:
             raise BadRequest(
                 f"between {count} observed frames are {count - 1} 'past_actions', but there are {len(done)}",
-                param="tensor",
+                param="past_actions",
             )
         return torch.from_numpy(done)
 
@@ -190,7 +191,7 @@ class SceneReader(_Reader):
         """Candidates; one alone may come without its axis."""
         if task != "rollout":
             if "actions" in sent.tensors:
-                raise BadRequest(f"'actions' are for a rollout; the task is {task!r}", param="tensor")
+                raise BadRequest(f"'actions' are for a rollout; the task is {task!r}", param="actions")
             return None
         found = sent.tensors.get("actions")
         is_one = found is not None and found.ndim == 2
@@ -198,7 +199,7 @@ class SceneReader(_Reader):
         if actions is None or not actions.size:
             raise BadRequest(
                 "a rollout needs the tensor 'actions', [candidates, horizon, 7] or for one [horizon, 7]",
-                param="tensor",
+                param="actions",
             )
         return torch.from_numpy(actions[None] if is_one else actions)
 
@@ -206,11 +207,12 @@ class SceneReader(_Reader):
         frame = sent.goal(_square)
         latents = sent.numbers("goal_latents", self._shape.patches, self._width)
         if frame is not None and latents is not None:
-            raise BadRequest("the goal is given as a frame and as latents; give it in one way")
+            raise BadRequest("the goal is given as a frame and as latents; give it in one way", param=GOAL)
         if task in ("plan", "landscape", "score") and frame is None and latents is None:
             raise BadRequest(
                 f"a {task} needs a goal: an image named 'goal', or one of the tensors 'goal_frame' and "
-                "'goal_latents'"
+                "'goal_latents'",
+                param=GOAL,
             )
         pictures = self._pictures(None if frame is None else [frame])
         return pictures, None if latents is None else torch.from_numpy(latents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from walk_plugin_vjepa2.frame_options import FrameOptions, check_frame_options
 from walkserve_sdk import (
     Component,
     Hub,
@@ -25,9 +26,10 @@ class VJepa2(Model):
     """Video in, one latent per patch and pair of frames out; hidden ones are predicted from those seen."""
 
     inputs = ("video", "image", "tensor")
+    own_surfaces = ("encodings",)
 
     @dataclass(frozen=True)
-    class Options(Model.Options):
+    class Options(FrameOptions):
         """What a client may choose.
 
         Args:
@@ -58,6 +60,10 @@ class VJepa2(Model):
     encode = WalkGraph(_look, _show)
     predict_masked = WalkGraph(_look, _guess)
     encode_and_predict = WalkGraph(_look, _show, _guess)
+
+    def check(self, request: Request) -> Request:
+        check_frame_options(request)
+        return request
 
     def warm_up(self) -> Request:
         from walk_plugin_vjepa2.warming import grey_clip

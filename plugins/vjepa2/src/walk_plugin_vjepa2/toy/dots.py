@@ -7,7 +7,9 @@ state, which stays in its range. Tests judge the checkpoint by a simulator of th
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 SIZE = 64
@@ -45,6 +47,12 @@ def pictures(state: Tensor) -> Tensor:
     cover = torch.sigmoid((4.5 + 12 * z - away) / 1.2)[:, None]
     disc = torch.stack([1 - 0.6 * closed, 0.25 + 0.6 * closed, torch.full_like(closed, 0.2)], 1)
     return cover * disc + (1 - cover) * _background(row, column)
+
+
+def camera(state: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """What a camera sees of states (count, 7): (count, 64, 64, 3)."""
+    seen = 255 * pictures(torch.from_numpy(state))
+    return seen.round().byte().permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def _background(row: Tensor, column: Tensor) -> Tensor:
