@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import Any
 
 from walk_plugin_vjepa2.shapes import PUBLISHED_WORLD_MODEL, Shape, read_shape
-from walk_plugin_vjepa2.world_options import check_options
+from walk_plugin_vjepa2.world_checks import check_options
+from walk_plugin_vjepa2.world_options import WorldOptions
 from walkserve_sdk import (
     BadRequest,
     Budget,
@@ -35,8 +33,22 @@ from walkserve_sdk import (
     track,
 )
 
-Axis = Literal["x", "y", "z", "gripper"]
-"""What a plan moves."""
+_READ = (
+    *("frames", "goal_frame", "past", "latent", "goal"),
+    *("past_poses", "pose", "past_actions", "actions", "context_frames", "horizon"),
+)
+"""What the reader makes of a request; None where there is none of it."""
+
+
+def _futures(predictor: Component, **to: Output) -> Fan:
+    """Each candidate's actions one by one: what is seen next follows from what was seen, and done, before."""
+    imagine = Node(
+        predictor, "step", takes=("latent", "action", "pose"), gives=("latent", "pose"), to=to or None
+    )
+    return Fan(
+        Loop(imagine, each={"action": "plan"}, carry=("latent", "pose")),
+        over={"plan": "actions"},
+    )
 
 
 class VJepa2AC(Model):
@@ -55,45 +67,7 @@ class VJepa2AC(Model):
         }
     )
     variants = MappingProxyType({"toy": "toy"})
-
-    @dataclass(frozen=True)
-    class Options(Model.Options):
-        """What a client may choose; of planning, the defaults are the authors' planner's.
-
-        Args:
-            task: What to do: encode the frames, roll candidates' actions out, score the last frame by its
-                distance to the goal, plan actions towards the goal, or only draw their energy landscape.
-            pooled: One latent for each frame, the mean of its tokens; for task "encode".
-            horizon: Steps that a plan has; with the frames observed, at most the model's frames.
-            samples: Candidates that each iteration tries.
-            iterations: How often the candidates are drawn anew, around the best so far.
-            topk: How many of them are the best; two at least, for they have a spread.
-            maxnorm: The furthest that a step moves along x, y or z, in metres.
-            momentum_mean, momentum_std: How much of the mean and the spread before stays in the next; 0
-                forgets them.
-            momentum_mean_gripper, momentum_std_gripper: The same for the gripper.
-            close_gripper: From this step on, counted from 0, the gripper closes; never when left out.
-            landscape_axes: Draw the energy of one step over these axes too, "x", "y", "z" or "gripper";
-                of two there is a picture. With task "landscape" and none given, x and y.
-            landscape_range: How far the landscape goes, to both sides of no movement.
-            landscape_points: Points of it along each axis.
-        """
-
-        task: Literal["encode", "rollout", "score", "plan", "landscape"] = "rollout"
-        pooled: bool = False
-        horizon: Annotated[int, Meta(ge=1, le=1024)] = 2
-        samples: Annotated[int, Meta(ge=2, le=65_536)] = 400
-        iterations: Annotated[int, Meta(ge=1, le=1000)] = 10
-        topk: Annotated[int, Meta(ge=2, le=65_536)] = 10
-        maxnorm: Annotated[float, Meta(gt=0, le=10)] = 0.05
-        momentum_mean: Annotated[float, Meta(ge=0, le=1)] = 0.15
-        momentum_std: Annotated[float, Meta(ge=0, le=1)] = 0.15
-        momentum_mean_gripper: Annotated[float, Meta(ge=0, le=1)] = 0.15
-        momentum_std_gripper: Annotated[float, Meta(ge=0, le=1)] = 0.15
-        close_gripper: Annotated[int, Meta(ge=0)] | None = None
-        landscape_axes: Annotated[tuple[Axis, ...], Meta(max_length=4)] = ()
-        landscape_range: Annotated[float, Meta(gt=0, le=10)] = 0.075
-        landscape_points: Annotated[int, Meta(ge=2, le=101)] = 9
+    Options = WorldOptions
 
     reader = Component("walk_plugin_vjepa2.reading:SceneReader", device="cpu")
     encoder = Component("walk_plugin_vjepa2.encoder:FrameEncoder")
@@ -110,55 +84,30 @@ class VJepa2AC(Model):
     landscape = Output(Record())
     picture = Output(Image())
 
-    read = WalkGraph(
-        Node(
-            reader,
-            "read",
-            takes=("kinds", "names", "media"),
-            gives=(
-                "frames",
-                "goal_frame",
-                "past",
-                "latent",
-                "goal",
-                "past_poses",
-                "pose",
-                "past_actions",
-                "actions",
-                "context_frames",
-                "horizon",
-            ),
-        )
-    )
-    look = WalkGraph(Node(encoder, "look", takes="frames", gives=("past", "latent")))
-    encode = WalkGraph(
-        Node(encoder, "look", takes="frames", gives=("past", "latent")),
-        Node(encoder, "pool", takes=("past", "latent", "pooled"), gives="latents", to=latents),
-    )
-    # What was observed goes into the cache once; every candidate goes on from there.
+    read = WalkGraph(Node(reader, "read", takes=("kinds", "names", "media"), gives=_READ))
+
+    # What the graphs below are made of. What was observed goes into the cache once, and every candidate goes
+    # on from a fork of it, for the client to see or not.
+    _look = Node(encoder, "look", takes="frames", gives=("past", "latent"))
     _observe = Loop(
         Node(predictor, "observe", takes=("latent", "action", "pose")),
         each={"latent": "past", "action": "past_actions", "pose": "past_poses"},
     )
+    _imagine = _futures(predictor)
+    _show = _futures(predictor, latent=latents, pose=poses)
+    _weigh = Node(scorer, "energy", takes=("latent", "goal"), gives="energies")
+    _tell = Node(scorer, "energy", takes=("latent", "goal"), gives="energies", to=energies)
+
+    look = WalkGraph(_look)
+    encode = WalkGraph(
+        _look, Node(encoder, "pool", takes=("past", "latent", "pooled"), gives="latents", to=latents)
+    )
     rollout = WalkGraph(
         _observe,
-        Fan(
-            Loop(
-                Node(
-                    predictor,
-                    "step",
-                    takes=("latent", "action", "pose"),
-                    gives=("latent", "pose"),
-                    to={"latent": latents, "pose": poses},
-                ),
-                each={"action": "plan"},
-                carry=("latent", "pose"),
-            ),
-            over={"plan": "actions"},
-        ),
+        _show,
         Node(scorer, "energy", takes=("latent", "goal"), gives="energies", to=energies, when="scored"),
     )
-    score = WalkGraph(Node(scorer, "energy", takes=("latent", "goal"), gives="energies", to=energies))
+    score = WalkGraph(_tell)
     # An iteration imagines every candidate; at last the plan itself is imagined, as a candidate alone.
     search = WalkGraph(
         _observe,
@@ -170,15 +119,8 @@ class VJepa2AC(Model):
                 takes=("belief", "last_latent", "last_pose"),
                 gives=("actions", "latent", "pose"),
             ),
-            Fan(
-                Loop(
-                    Node(predictor, "step", takes=("latent", "action", "pose"), gives=("latent", "pose")),
-                    each={"action": "plan"},
-                    carry=("latent", "pose"),
-                ),
-                over={"plan": "actions"},
-            ),
-            Node(scorer, "energy", takes=("latent", "goal"), gives="energies"),
+            _imagine,
+            _weigh,
             Node(
                 planner,
                 "refine",
@@ -195,36 +137,12 @@ class VJepa2AC(Model):
             takes=("belief", "last_latent", "last_pose"),
             gives=("actions", "latent", "pose"),
         ),
-        Fan(
-            Loop(
-                Node(
-                    predictor,
-                    "step",
-                    takes=("latent", "action", "pose"),
-                    gives=("latent", "pose"),
-                    to={"latent": latents, "pose": poses},
-                ),
-                each={"action": "plan"},
-                carry=("latent", "pose"),
-            ),
-            over={"plan": "actions"},
-        ),
-        Node(scorer, "energy", takes=("latent", "goal"), gives="energies", to=energies),
+        _show,
+        _tell,
         Node(planner, "sum_up", takes=("actions", "energies"), gives="plan", to=plan),
     )
     spread = WalkGraph(Node(charts, "grid", gives="actions"))
-    survey = WalkGraph(
-        _observe,
-        Fan(
-            Loop(
-                Node(predictor, "step", takes=("latent", "action", "pose"), gives=("latent", "pose")),
-                each={"action": "plan"},
-                carry=("latent", "pose"),
-            ),
-            over={"plan": "actions"},
-        ),
-        Node(scorer, "energy", takes=("latent", "goal"), gives="energies"),
-    )
+    survey = WalkGraph(_observe, _imagine, _weigh)
     chart = WalkGraph(
         Node(
             charts,
@@ -245,10 +163,9 @@ class VJepa2AC(Model):
         return check_options(request)
 
     def warm_up(self) -> Request:
-        from walk_plugin_vjepa2.warming import still_scene
+        from walk_plugin_vjepa2.warming import SMALL_PLAN, still_scene
 
-        outputs = (self.latents, self.poses, self.energies)
-        return self.request(outputs=outputs, parts=(still_scene(steps=2),), options={"seed": 0})
+        return self.request(parts=(still_scene(),), options=SMALL_PLAN)
 
     def prepare(self, request: Request) -> Walk:
         return self.read(

@@ -1,90 +1,53 @@
-"""What options of a world model must be to each other, whatever each of them is by itself. No torch."""
+"""The options of a world model: what is asked of it, and how hard a plan is searched. No torch."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from walkserve_sdk import BadRequest, Request
+from msgspec import Meta
 
-MOST_POINTS = 4096
-"""Of a landscape, over all its axes: each is a candidate to roll out."""
+from walkserve_sdk import Model
 
-_LANDSCAPE = ("landscape_axes", "landscape_range", "landscape_points")
-_TASKS = {
-    "pooled": ("encode",),
-    "horizon": ("plan", "rollout"),  # a rollout is told how long its actions are
-    **dict.fromkeys(("samples", "iterations", "topk", "maxnorm", "close_gripper"), ("plan",)),
-    **dict.fromkeys(("momentum_mean", "momentum_std"), ("plan",)),
-    **dict.fromkeys(("momentum_mean_gripper", "momentum_std_gripper"), ("plan",)),
-    **dict.fromkeys(_LANDSCAPE, ("plan", "landscape")),
-}
-"""Which tasks an option means something to; what is not here, means something to all."""
+Axis = Literal["x", "y", "z", "gripper"]
+"""What a plan moves."""
 
 
-def check_options(request: Request) -> Request:
-    """Refuse what does not go together, and complete a landscape that was asked for without axes.
+@dataclass(frozen=True)
+class WorldOptions(Model.Options):
+    """What a client may choose; of planning, the defaults are the authors' planner's.
 
-    Raises:
-        BadRequest: With the option to change as ``param``.
+    Args:
+        task: What to do: encode the frames, roll candidates' actions out, score the last frame by its
+            distance to the goal, plan actions towards the goal, or only draw their energy landscape.
+        pooled: One latent for each frame, the mean of its tokens; for task "encode".
+        horizon: Steps that a plan has; with the frames observed, at most the model's frames.
+        samples: Candidates that each iteration tries.
+        iterations: How often the candidates are drawn anew, around the best so far.
+        topk: How many of them are the best; two at least, for they have a spread.
+        maxnorm: The furthest that a step moves along x, y or z, in metres.
+        momentum_mean, momentum_std: How much of the mean and the spread before stays in the next; 0
+            forgets them.
+        momentum_mean_gripper, momentum_std_gripper: The same for the gripper.
+        close_gripper: From this step on, counted from 0, the gripper closes; never when left out.
+        landscape_axes: Draw the energy of one step over these axes too, "x", "y", "z" or "gripper";
+            of two there is a picture. With task "landscape" and none given, x and y.
+        landscape_range: How far the landscape goes, to both sides of no movement.
+        landscape_points: Points of it along each axis.
     """
-    _check_task(request)
-    if request.options.task == "plan":
-        _check_plan(request)
-    if request.options.task in ("plan", "landscape"):
-        request = _with_axes(request)
-        _check_landscape(request)
-    return request
 
-
-def _check_task(request: Request) -> None:
-    task = request.options.task
-    for name in sorted(request.given):
-        tasks = _TASKS.get(name, (task,))
-        if task not in tasks:
-            raise BadRequest(
-                f"{name} is an option of the task {' or '.join(tasks)}, and the task here is {task}; "
-                "leave it out, or say which task is meant",
-                param=name,
-            )
-
-
-def _check_plan(request: Request) -> None:
-    options = request.options
-    if options.topk > options.samples:
-        raise BadRequest(
-            f"topk is {options.topk}, but only {options.samples} samples are drawn; "
-            "keep at most as many as there are",
-            param="topk",
-        )
-    if options.close_gripper is not None and options.close_gripper >= options.horizon:
-        raise BadRequest(
-            f"close_gripper is {options.close_gripper}, but the steps of a plan with horizon "
-            f"{options.horizon} are 0 to {options.horizon - 1}",
-            param="close_gripper",
-        )
-
-
-def _with_axes(request: Request) -> Request:
-    options = request.options
-    if options.task == "landscape" and not options.landscape_axes:
-        return replace(request, options=replace(options, landscape_axes=("x", "y")))
-    return request
-
-
-def _check_landscape(request: Request) -> None:
-    options = request.options
-    axes, points = options.landscape_axes, options.landscape_points
-    if not axes:
-        for name in _LANDSCAPE[1:]:
-            if name in request.given:
-                raise BadRequest(
-                    f"{name} is given, but no landscape is asked for; say its landscape_axes", param=name
-                )
-    if len(set(axes)) < len(axes):
-        raise BadRequest(f"landscape_axes has an axis twice: {', '.join(axes)}", param="landscape_axes")
-    if points ** len(axes) > MOST_POINTS:
-        raise BadRequest(
-            f"a landscape of {points} points along each of {len(axes)} axes has {points ** len(axes)} "
-            f"points, and it may have {MOST_POINTS}",
-            param="landscape_points",
-        )
+    task: Literal["encode", "rollout", "score", "plan", "landscape"] = "rollout"
+    pooled: bool = False
+    horizon: Annotated[int, Meta(ge=1, le=1024)] = 2
+    samples: Annotated[int, Meta(ge=2, le=65_536)] = 400
+    iterations: Annotated[int, Meta(ge=1, le=1000)] = 10
+    topk: Annotated[int, Meta(ge=2, le=65_536)] = 10
+    maxnorm: Annotated[float, Meta(gt=0, le=10)] = 0.05
+    momentum_mean: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    momentum_std: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    momentum_mean_gripper: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    momentum_std_gripper: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    close_gripper: Annotated[int, Meta(ge=0)] | None = None
+    landscape_axes: Annotated[tuple[Axis, ...], Meta(max_length=4)] = ()
+    landscape_range: Annotated[float, Meta(gt=0, le=10)] = 0.075
+    landscape_points: Annotated[int, Meta(ge=2, le=101)] = 9
