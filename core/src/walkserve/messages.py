@@ -497,11 +497,13 @@ class StartWalk(Message, frozen=True):
 
 
 class ForkBranch(Message, frozen=True):
+    """``branch`` is None where ``to`` begins anew."""
+
     number: int
     track: str
     walk: int
     component: str
-    branch: str
+    branch: str | None
     to: str
 
 
