@@ -82,7 +82,7 @@ class Controlling:
     predictor: Any
 
     def control(self, request: Request, prepared: Outcome) -> Generator[Step, Outcome, str | None]:
-        """Plan for each tick until the client ends them. Tick n is planned for as by a request of seed + n."""
+        """Plan for each tick until the client ends them; for tick n as a request of seed + n would."""
         context = Context(request.options.context_frames)
         goal = yield from self._latent_of(prepared.get("goal"), prepared.get("goal_frame"))
         missed = False

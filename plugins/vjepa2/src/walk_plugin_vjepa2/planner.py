@@ -114,11 +114,15 @@ class Planner:
 
     def answer(self, batch: Batch) -> Gives:
         """The plan of a tick: what ``sum_up`` gives, and what it was made with."""
-        told = zip(*(batch.values(name) for name in ("tick", "used_seed", "context", "restarted")), strict=True)
+        told = zip(
+            *(batch.values(name) for name in ("tick", "used_seed", "context", "restarted")), strict=True
+        )
         names = ("tick", "seed", "context_frames", "restarted")
         plans = self.sum_up(batch)["plan"]
         return {
-            "answer": [dict(zip(names, row, strict=True)) | plan for row, plan in zip(told, plans, strict=True)]
+            "answer": [
+                dict(zip(names, row, strict=True)) | plan for row, plan in zip(told, plans, strict=True)
+            ]
         }
 
 

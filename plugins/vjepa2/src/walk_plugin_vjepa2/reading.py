@@ -242,7 +242,7 @@ def _past_and_now(states: NDArray[np.float32] | None) -> tuple[Tensor | None, Te
 
 
 def _square(pixels: Pixels) -> Pixels:
-    return _pixels(_squared(_stacked([pixels])))
+    return _pixels(squared(_stacked([pixels])))
 
 
 def _stacked(frames: Sequence[Pixels]) -> Tensor:

@@ -79,7 +79,7 @@ class TickReader(SceneReader):
     def _now(self, sent: Sent) -> tuple[Tensor, Tensor | None, NDArray[np.float32] | None]:
         pose = sent.numbers("state", POSE)
         if pose is None:
-            raise BadRequest("a tick needs 'state', the robot's pose when it saw the frame, [7]", param="state")
+            raise BadRequest("a tick needs 'state', the robot's pose when it saw it, [7]", param="state")
         frame = self._seen(sent, "frame")
         latent = sent.numbers("latents", self._shape.patches, self._width)
         if (frame is None) == (latent is None):
@@ -96,8 +96,8 @@ class TickReader(SceneReader):
             value = read_image(value.tobytes(), place=name)
         if value.dtype != np.uint8 or value.ndim != 3 or value.shape[2] != 3 or not value.size:
             raise BadRequest(
-                f"{name!r} is uint8 [height, width, 3], or the bytes of an image's file, not {value.dtype} of "
-                f"shape {list(value.shape)}",
+                f"{name!r} is uint8 [height, width, 3], or the bytes of an image's file, not {value.dtype} "
+                f"of shape {list(value.shape)}",
                 param=name,
             )
         return self._pictures([value])

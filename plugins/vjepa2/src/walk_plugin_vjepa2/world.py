@@ -61,6 +61,7 @@ class VJepa2AC(Controlling, Model):
     """What a robot would see if it acted so, and how it should act to see a goal."""
 
     inputs = ("video", "image", "tensor")
+    own_surfaces = ("control",)
     length_option = "horizon"
     checkpoints = MappingProxyType(
         {
