@@ -48,7 +48,7 @@ class Context:
         return [] if self._newest is None else self._newest[1]
 
     def add(self, latent: Any, pose: Any, executed: Any) -> bool:
-        """A further frame, and what was ``executed`` since the one before; whether the cache is full for it."""
+        """A further frame, and what was ``executed`` since the one before; whether the cache was full."""
         if self._newest is not None:
             self._past.append((*self._newest, executed))
         self._newest = latent, pose
