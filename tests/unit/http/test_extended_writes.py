@@ -26,7 +26,9 @@ class Walker(Model):
     steps = Stream(by="client", limit=2)
     inner = Stream()
     words = Output(Text())
-    go = WalkGraph(Loop(Node(legs, "go", takes=steps, gives=("word", "echo"), to={"word": words, "echo": inner})))
+    go = WalkGraph(
+        Loop(Node(legs, "go", takes=steps, gives=("word", "echo"), to={"word": words, "echo": inner}))
+    )
     tell = WalkGraph(Loop(Node(legs, "tell", takes=inner, gives="nothing")))
 
     @track(writes=inner)
