@@ -181,6 +181,7 @@ class VJepa2AC(Controlling, Model):
             gives="answer",
             to=plans,
         ),
+        gives=(),
     )
     spread = WalkGraph(Node(charts, "grid", gives="actions"))
     survey = WalkGraph(_observe, _imagine, _weigh)
