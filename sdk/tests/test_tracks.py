@@ -132,6 +132,9 @@ def test_a_fork_knows_its_branches() -> None:
         "Fork(Component('llm')): no branch 'no_txt'; did you mean 'no_text'?; "
         "branches are declared by Component(kv=PagedKV(branches=...))"
     )
+    assert Fork(Plans.llm, None, to="main").branch is None
+    with pytest.raises(DeclarationError, match="no branch 'min'; did you mean 'main'"):
+        Fork(Plans.llm, None, to="min")
 
 
 @pytest.mark.parametrize(

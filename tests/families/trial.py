@@ -18,7 +18,8 @@ def install(folder: Path, family: str = "trial") -> str:
     info = folder / f"walk_plugin_{family}-0.0.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: walk-plugin-{family}\nVersion: 0.0.0\n")
-    routes = "[walkserve]\ntrial = trial_family.routes\n" if family == "trial" else ""
+    has_routes = (HERE / f"{family}_family" / "routes.py").is_file()
+    routes = f"[walkserve]\n{family} = {family}_family.routes\n" if has_routes else ""
     (info / "entry_points.txt").write_text(
         f"[walkserve.models]\n{family} = {family}_family:{family.capitalize()}\n{routes}"
     )

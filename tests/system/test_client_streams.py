@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from tests.families import trial
 from tests.families.robot_family import Robot
 from tests.system.conftest import RunningServer
+from websockets.asyncio.client import connect
 
 from walkserve import messages as m
 from walkserve.delivery import Done
@@ -111,4 +114,39 @@ def test_when_a_worker_is_lost_whoever_writes_is_told_and_may_ask_again(
                 assert await next_move(call) == "0: again"
 
     asyncio.run(drive())
+    assert server.stop() == 0, server.printed
+
+
+def test_a_plugins_routes_write_the_ticks_that_come_in_frames_or_in_a_body(server: RunningServer) -> None:
+    async def drive() -> None:
+        async with connect(server.url.replace("http", "ws") + "/v1/robots/drive") as socket:
+
+            async def ask(frame: bytes | str) -> object:
+                await socket.send(frame)
+                return json.loads(await asyncio.wait_for(socket.recv(), SOON_S))
+
+            assert await ask(bytes(70)) == {"type": "move", "text": "0: 70 bytes"}
+            for tick in range(1, 20):
+                seen = json.dumps({"type": "tick", "seen": f"bend {tick}"})
+                assert await ask(seen) == {"type": "move", "text": f"{tick}: bend {tick}"}
+            assert await ask('{"type": "end"}') == {"type": "end", "finish_reason": "20 ticks"}
+            await asyncio.wait_for(socket.wait_closed(), SOON_S)
+            assert socket.close_code == 1000
+
+    asyncio.run(drive())
+    toured = httpx.post(f"{server.url}/v1/robots/tour", json={"model": "robot", "ticks": ["a", "b"] * 5})
+    assert toured.json() == {"moves": "".join(f"{n}: {'ab'[n % 2]}" for n in range(10))}
+    assert server.stop() == 0, server.printed
+
+
+def test_a_socket_that_is_lost_ends_the_request_it_writes(server: RunningServer) -> None:
+    async def leave() -> None:
+        socket = await connect(server.url.replace("http", "ws") + "/v1/robots/drive")
+        await socket.send(bytes(3))
+        assert json.loads(await socket.recv())["text"] == "0: 3 bytes"
+        assert server.state()["open_requests"] == 1
+        socket.transport.abort()
+
+    asyncio.run(leave())
+    server.wait_for(lambda state: state["open_requests"] == 0)
     assert server.stop() == 0, server.printed

@@ -506,11 +506,13 @@ class StartWalk(Message, frozen=True):
 
 
 class ForkBranch(Message, frozen=True):
+    """``branch`` is None where ``to`` begins anew."""
+
     number: int
     track: str
     walk: int
     component: str
-    branch: str
+    branch: str | None
     to: str
 
 

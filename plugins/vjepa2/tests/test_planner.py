@@ -68,7 +68,7 @@ def plans(world: World, golden: dict[str, Tensor], options: Sequence[VJepa2AC.Op
     start = {"last_latent": [latents[0]] * count, "last_pose": [pose] * count}
     goals = [latents[-1]] * count
     reports = []
-    belief = planner.call("begin", seed=[each.seed for each in options])["belief"]
+    belief = planner.call("begin", seed=[each.seed for each in options], tick=[None] * len(options))["belief"]
     for _ in range(options[0].iterations):
         proposed = planner.call("propose", belief=belief, **start)
         futures = [imagined(world, actions, latents[0], pose) for actions in proposed["actions"]]

@@ -122,7 +122,7 @@ REFUSED = [
     (
         {"task": "rollout"},
         "iterations",
-        "iterations is an option of the task plan, and the task here is rollout",
+        "iterations is an option of the task plan or control, and the task here is rollout",
     ),
     ({"pooled": True}, "pooled", "pooled is an option of the task encode, and the task here is plan"),
     ({"landscape_points": 5}, "landscape_points", "no landscape is asked for; say its landscape_axes"),

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from walk_plugin_vjepa2.poses import next_pose
+from walk_plugin_vjepa2.poses import action_between, next_pose
 
 
 def poses(*rows: list[float]) -> torch.Tensor:
@@ -62,3 +62,13 @@ def test_they_are_scipys_bit_by_bit():
         turns = [rotation.from_euler("xyz", each[:, 3:6].numpy()).as_matrix() for each in (action, pose)]
         expected = rotation.from_matrix(turns[0] @ turns[1]).as_euler("xyz")
         assert torch.equal(next_pose(pose, action)[:, 3:6], torch.from_numpy(expected).float())
+
+
+def test_the_action_between_two_poses_leads_from_the_one_to_the_other():
+    generator = torch.Generator().manual_seed(4)
+    before, after = ((torch.rand(50, 7, generator=generator) - 0.5) * 2 for _ in range(2))
+    before[:, 6], after[:, 6] = before[:, 6].abs(), after[:, 6].abs()
+    actions = torch.stack([action_between(*pair) for pair in zip(before, after, strict=True)])
+    torch.testing.assert_close(next_pose(before, actions), after, atol=1e-6, rtol=0)
+    assert not torch.allclose(actions[:, 3:6], after[:, 3:6] - before[:, 3:6], atol=1e-2)  # turns do not add
+    torch.testing.assert_close(action_between(before[0], before[0]), torch.zeros(7), atol=1e-6, rtol=0)

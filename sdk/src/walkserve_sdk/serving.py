@@ -8,7 +8,7 @@ client leaves, and what OpenAPI says.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -20,6 +20,7 @@ from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.models import Model
 from walkserve_sdk.ports import Output
 from walkserve_sdk.requests import Part, Request
+from walkserve_sdk.streams import Stream
 
 if TYPE_CHECKING:
     from walkserve_sdk.results import OutputEvent, Result  # they need numpy
@@ -152,6 +153,23 @@ class Running(Protocol):
     async def result(self) -> Result:
         """All that has not been read yet, and how it ended. Raises WalkserveError where it fails."""
 
+    async def send(self, stream: str | Stream, value: Any) -> None:
+        """Write an item to one of the streams that it was started with, as soon as there is room for it.
+
+        Another task may meanwhile iterate. Where nobody reads any more, the item goes nowhere.
+
+        Args:
+            value: Bytes, text, a number, an array, a list of these, or a record of all but bytes; it is
+                copied.
+
+        Raises:
+            BadRequest: It is no such stream, or was ended, or cannot hold this; the request goes on.
+            WalkserveError: What the request failed with.
+        """
+
+    def end(self, stream: str | Stream) -> None:
+        """Write no more to a stream. Raises what ``send`` does, of the stream and of the request."""
+
     def cancel(self) -> None:
         """Give everything back; harmless when it is over."""
 
@@ -200,10 +218,14 @@ class Exchange(Protocol[FieldsT_co]):
             BadRequest: What ``Model.request`` refuses.
         """
 
-    async def start(self, request: Request) -> Running:
+    async def start(self, request: Request, *, writes: Iterable[str | Stream] = ()) -> Running:
         """Check a request's media and send it on its way, on its client's terms.
 
         What still runs when the handler ends is cancelled.
+
+        Args:
+            writes: Of the model's streams those that the handler will write (``Stream(by="client")``);
+                others are empty.
 
         Raises:
             BadRequest: An image or a video is none, or beyond a limit; ``param`` is its part's name, or kind.
@@ -240,8 +262,23 @@ class Socket(Protocol):
             UnsupportedSurface: It has not the route's surface.
         """
 
+    async def check(self, parts: Sequence[Part]) -> None:
+        """Check images and videos by their headers, as ``start`` does those of its request.
+
+        For what goes to a request that runs already, by ``Running.send``.
+
+        Raises:
+            BadRequest: One is none, or beyond a limit; ``param`` is its part's name, or kind.
+        """
+
     async def start(
-        self, name: str, request: Request, *, id: str | None = None, timeout_s: float | None = None
+        self,
+        name: str,
+        request: Request,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        writes: Iterable[str | Stream] = (),
     ) -> Running:
         """Check a request's media and send it to the model of that name.
 
@@ -250,6 +287,8 @@ class Socket(Protocol):
         Args:
             id: What its client calls it; a label and no more.
             timeout_s: How long it may take; never longer than the server allows.
+            writes: Of the model's streams those that the handler will write (``Stream(by="client")``);
+                others are empty.
 
         Raises:
             BadRequest: An image or a video is none, or beyond a limit; ``param`` is its part's name, or kind.

@@ -17,16 +17,19 @@ class Fork:
     """Continue ``component``'s cache and state under a second name, sharing the pages it has so far.
 
     A fork onto an existing name replaces it. A branch that was never forked nor written is empty.
+
+    Args:
+        branch: What is continued; None begins ``to`` anew, empty.
     """
 
     component: Component
-    branch: str
+    branch: str | None
     to: str
 
     def __post_init__(self) -> None:
         known = self.component.branches
         for name in (self.branch, self.to):
-            if name not in known:
+            if name is not None and name not in known:
                 raise DeclarationError(
                     f"Fork({self.component!r}): no branch {name!r}{did_you_mean(name, known)}; "
                     "branches are declared by Component(kv=PagedKV(branches=...))"

@@ -32,6 +32,7 @@ class Robot(Model):
     """Ticks in, moves out, until the client ends them."""
 
     inputs = ("text",)
+    own_surfaces = ("robots",)
 
     @dataclass(frozen=True)
     class Options(Model.Options):

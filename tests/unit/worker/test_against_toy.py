@@ -580,6 +580,7 @@ class Paint(Kept):
         yield Fork(self.llm, "main", to="no_image")
         drawn = yield self.denoise(timesteps=[9, 5, 1], guidance=[True, False, True])
         self.keep("drawing", drawn)
+        yield Fork(self.llm, None, to="main")
         yield self.read(ids=drawn["latents"])
         return drawn.finish_reason
 

@@ -475,6 +475,25 @@ def test_a_fork_onto_itself_changes_nothing(bench: Bench) -> None:
     assert worker.state._lives[0].branches["lm", "main"].table.length == 3
 
 
+def test_a_fork_of_nothing_begins_a_branch_anew_and_gives_its_pages_back(bench: Bench) -> None:
+    worker = bench(RANK0)
+    worker.open(0)
+    worker.hear(start(0, "say", n=[1, 2, 3, 4, 5], most=1))
+    worker.run()
+    worker.hear(m.ForkBranch(0, "saying", 1, "lm", "main", "other"))
+    said = worker.hear(m.ForkBranch(0, "saying", 2, "lm", None, "main"))
+    assert said == {CONDUCTOR: [m.BranchForked(0, "saying", 2)]}
+    branches = worker.state._lives[0].branches
+    assert (branches["lm", "main"].table.length, branches["lm", "other"].table.length) == (0, 5)
+    assert worker.pool.held == 2  # of the other, which goes on from what there was
+    worker.hear(m.ForkBranch(0, "saying", 3, "lm", None, "other"))
+    assert worker.pool.held == 0
+    worker.hear(start(0, "say", walk=4, n=[1, 2, 3], most=1))
+    worker.run()
+    assert branches["lm", "main"].table.length == 3
+    worker.pool.check(branch.table for branch in branches.values() if branch.table)
+
+
 def test_two_walks_that_write_one_branch_take_turns(bench: Bench) -> None:
     worker = bench(RANK0)
     worker.open(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,10 +21,10 @@ from walkserve.http.extended_reading import Asked, BodyReader, read_asked
 from walkserve.http.extended_sockets import extended_socket
 from walkserve.http.media_checks import by_name, check_media
 from walkserve.http.problems import documented
-from walkserve.http.running import Running
+from walkserve.http.running import Running, written
 from walkserve.http.settings import HttpSettings
 from walkserve.http.terms import Terms, read_terms
-from walkserve_sdk import Model, Output, Part, Request
+from walkserve_sdk import Model, Output, Part, Request, Stream
 from walkserve_sdk.errors import PluginError
 from walkserve_sdk.serving import Reply, Route, SocketRoute
 
@@ -110,9 +110,10 @@ class Exchange:
         given = {**self.options, **(options or {})}
         return self.model.request(parts=parts, outputs=outputs, options=given)
 
-    async def start(self, request: Request) -> Running:
+    async def start(self, request: Request, *, writes: Iterable[str | Stream] = ()) -> Running:
+        streams = written(self.model, writes)
         await check_media(request.parts, self._settings, by_name)
-        call = self._caller.submit(self.name, request, self._on_cut, terms=self._terms)
+        call = self._caller.submit(self.name, request, self._on_cut, terms=self._terms, writes=streams)
         running = Running(self.model, request, call)
         self._started.append(running)
         return running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,13 +18,13 @@ from walkserve.http.callers import Caller
 from walkserve.http.media_checks import by_name, check_media
 from walkserve.http.models import find_model, require_surface
 from walkserve.http.problems import BodyTooLarge, told
-from walkserve.http.running import Running
+from walkserve.http.running import Running, written
 from walkserve.http.settings import HttpSettings
 from walkserve.http.stream_frames import read_tagged, refuse_unknown
 from walkserve.http.stream_protocol import DRAIN, SERVICE_RESTART
 from walkserve.http.terms import Terms, shortest
 from walkserve.timeouts import check_timeout
-from walkserve_sdk import Model, Request
+from walkserve_sdk import Model, Part, Request, Stream
 from walkserve_sdk.errors import BadRequest, WalkserveError
 from walkserve_sdk.events import Failed
 from walkserve_sdk.serving import SocketRoute
@@ -207,14 +207,24 @@ class Socket:
         require_surface(name, found, self._route.surface)
         return name, found
 
+    async def check(self, parts: Sequence[Part]) -> None:
+        await check_media(parts, self._settings, by_name)
+
     async def start(
-        self, name: str, request: Request, *, id: str | None = None, timeout_s: float | None = None
+        self,
+        name: str,
+        request: Request,
+        *,
+        id: str | None = None,
+        timeout_s: float | None = None,
+        writes: Iterable[str | Stream] = (),
     ) -> Running:
-        await check_media(request.parts, self._settings, by_name)
+        streams = written(self._models[name], writes)
+        await self.check(request.parts)
         most_s = self._settings.timeout_s
         asked_s = None if timeout_s is None else check_timeout(timeout_s, "timeout_s", most_s)
         terms = Terms(client_id=id, timeout_s=shortest(asked_s, most_s))
-        call = self._caller.submit(name, request, terms=terms)
+        call = self._caller.submit(name, request, terms=terms, writes=streams)
         running = Running(self._models[name], request, call)
         self._running = [each for each in self._running if not each.is_over]
         self._running.append(running)

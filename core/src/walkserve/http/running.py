@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
 
 from walkserve.delivery import Done, Failed
 from walkserve.http.calls import Call, CallEvent, Items
 from walkserve.http.problems import Faulted
 from walkserve.messages import RequestEnded
-from walkserve_sdk import Model, Request
+from walkserve_sdk import Model, Request, Stream
+from walkserve_sdk.errors import PluginError, did_you_mean
 from walkserve_sdk.results import OutputEvent, Result, as_data, join_output
 
 
@@ -30,6 +32,12 @@ class Running:
     @property
     def is_over(self) -> bool:
         return self._call.is_over
+
+    async def send(self, stream: str | Stream, value: Any) -> None:
+        await self._call.send(_name(stream), value)
+
+    def end(self, stream: str | Stream) -> None:
+        self._call.end(_name(stream))
 
     def cancel(self) -> None:
         self._call.cancel()
@@ -65,3 +73,18 @@ class Running:
                 if output is not None:  # else nobody asked for it
                     for item in event.items:
                         yield OutputEvent(event.output, as_data(output, item), event.row)
+
+
+def written(model: Model, streams: Iterable[str | Stream]) -> list[Stream]:
+    """Those streams of a model, by their names. Raises PluginError: a handler means one that there is not."""
+    known = {name: stream for name, stream in model.spec.streams.items() if stream.by == "client"}
+    names = [_name(stream) for stream in streams]
+    for name in names:
+        if name not in known:
+            cure = did_you_mean(name, known) or "; it has no stream that a client writes"
+            raise PluginError(f"{model.spec.name} takes no stream {name!r} from a handler{cure}")
+    return [known[name] for name in names]
+
+
+def _name(stream: str | Stream) -> str:
+    return stream if isinstance(stream, str) else stream.name

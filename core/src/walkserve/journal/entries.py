@@ -134,7 +134,7 @@ class ForkStarted(Entry, frozen=True, kw_only=True):
     track: str
     walk: int
     component: str
-    branch: str
+    branch: str | None
     to: str
 
 

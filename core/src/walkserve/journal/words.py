@@ -51,7 +51,7 @@ def says(entry: e.Line) -> str:
         case e.WalkBroke():
             return f"it broke: {_fault(entry.fault.message, entry.fault.status)}"
         case e.ForkStarted():
-            return f"Fork({entry.component}, {entry.branch} -> {entry.to})"
+            return f"Fork({entry.component}, {entry.branch or 'nothing'} -> {entry.to})"
         case e.Forked():
             return "forked"
         case e.ClientWrote():

@@ -256,7 +256,10 @@ class WorkerState:
 
     def _fork(self, live: Live, message: m.ForkBranch) -> None:
         if message.branch != message.to:
-            forked = self._branch(live, (message.component, message.branch)).fork()
+            if message.branch is None:
+                forked = self._empty(message.component)
+            else:
+                forked = self._branch(live, (message.component, message.branch)).fork()
             old = live.branches.pop((message.component, message.to), None)
             if old is not None and old.is_busy:  # what still runs on it keeps its pages, until the end
                 live.branches[(message.component, f"{message.to}, replaced {len(live.branches)}")] = old
@@ -385,9 +388,12 @@ class WorkerState:
         """Of a component, by name; one that was never written is empty."""
         branch = live.branches.get(at)
         if branch is None:
-            table = self.caches[at[0]].new_table() if at[0] in self.caches else None
-            branch = live.branches[at] = Branch(table)
+            branch = live.branches[at] = self._empty(at[0])
         return branch
+
+    def _empty(self, component: str) -> Branch:
+        cache = self.caches.get(component)
+        return Branch(None if cache is None else cache.new_table())
 
     def _let_go(self, call: Call) -> None:
         """It is over, whatever became of it: what it was handed is gone, and its branch is free."""

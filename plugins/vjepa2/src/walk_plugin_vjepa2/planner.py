@@ -18,11 +18,13 @@ class _Search:
     Args:
         random: State of the CPU generator that the next candidates are drawn with. A generator, and not
             numbers by key, because a seed is to give the plan that ``torch.manual_seed`` gives the authors.
+        tick: Of a control loop, which tick is planned for; else None.
         best, mean: Of each iteration so far, the lowest energy and the candidates' mean, (1,) each.
         beliefs: What each iteration left, (2, horizon, 4).
     """
 
     random: Tensor
+    tick: int | None = None
     best: tuple[Tensor, ...] = ()
     mean: tuple[Tensor, ...] = ()
     beliefs: tuple[Tensor, ...] = ()
@@ -45,8 +47,8 @@ class Planner:
 
     def begin(self, batch: Batch) -> Gives:
         """The belief (2, horizon, 4) before anything was tried. ``seed`` decides all draws of the search."""
-        for row, seed in enumerate(batch.values("seed")):
-            batch.state[row] = _Search(torch.Generator().manual_seed(seed).get_state())
+        for row, (seed, tick) in enumerate(zip(batch.values("seed"), batch.values("tick"), strict=True)):
+            batch.state[row] = _Search(torch.Generator().manual_seed(seed).get_state(), tick)
         return {"belief": [first_belief(options) for options in batch.options]}
 
     def propose(self, batch: Batch) -> Gives:
@@ -69,12 +71,16 @@ class Planner:
             belief = refined(belief, actions, energies, batch.options[row])
             search: _Search = batch.state[row]
             best, mean = energies.min(), energies.mean()
-            batch.state[row] = _Search(
-                search.random, (*search.best, best), (*search.mean, mean), (*search.beliefs, belief)
+            batch.state[row] = replace(
+                search,
+                best=(*search.best, best),
+                mean=(*search.mean, mean),
+                beliefs=(*search.beliefs, belief),
             )
             beliefs.append(belief)
             reports.append(
                 {
+                    **({} if search.tick is None else {"tick": search.tick}),
                     "iteration": len(search.best),
                     "best_energy": float(best),
                     "mean_energy": float(mean),
@@ -105,6 +111,19 @@ class Planner:
                 }
             )
         return {"plan": plans}
+
+    def answer(self, batch: Batch) -> Gives:
+        """The plan of a tick: what ``sum_up`` gives, and what it was made with."""
+        told = zip(
+            *(batch.values(name) for name in ("tick", "used_seed", "context", "restarted")), strict=True
+        )
+        names = ("tick", "seed", "context_frames", "restarted")
+        plans = self.sum_up(batch)["plan"]
+        return {
+            "answer": [
+                dict(zip(names, row, strict=True)) | plan for row, plan in zip(told, plans, strict=True)
+            ]
+        }
 
 
 def _start(batch: Batch) -> Gives:

@@ -27,6 +27,19 @@ def next_pose(pose: Tensor, action: Tensor) -> Tensor:
     return torch.cat([place, _angles(turned).to(pose.dtype), closed], dim=1)
 
 
+def action_between(pose: Tensor, later: Tensor) -> Tensor:
+    """What must have been done between two poses, (7,) each: (7,).
+
+    As the authors made the actions that their model was trained on (``poses_to_diffs`` in
+    ``app/vjepa_droid/droid.py``): differences of what the robot told of itself, not what it was told to do.
+    """
+    before, after = (each[None].double() for each in (pose, later))
+    back = [list(column) for column in zip(*_matrix(before[:, 3:6]), strict=True)]
+    turned = _angles(_product(_matrix(after[:, 3:6]), back))
+    action = torch.cat([after[:, :3] - before[:, :3], turned, after[:, 6:] - before[:, 6:]], dim=1)
+    return action[0].to(later)
+
+
 def _matrix(angles: Tensor) -> list[list[Tensor]]:
     """(rows, 3) angles to a 3 x 3 matrix whose entries are (rows,)."""
     x, y, z, w = _quaternion(angles)

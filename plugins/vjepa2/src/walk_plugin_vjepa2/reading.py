@@ -117,9 +117,11 @@ class SceneReader(_Reader):
         return _by_name(self.GIVES, rows)
 
     def _read(self, kinds: Any, names: Any, media: Any, options: Any) -> tuple[Any, ...]:
+        task = options.task
+        if task == "control":
+            return self._wanted(kinds, names, media, options)
         tensors = ("frames", "latents", "states", "past_actions", "actions", "goal_frame", "goal_latents")
         sent = sort_parts(kinds, names, media, images=("", FRAMES, GOAL), tensors=tensors)
-        task = options.task
         states = sent.numbers("states", None, POSE)
         if states is None and task not in ("encode", "score"):
             raise BadRequest(
@@ -149,6 +151,16 @@ class SceneReader(_Reader):
             count,
             (1 if task == "landscape" else 0) if horizon is None else horizon,
         )
+
+    def _wanted(self, kinds: Any, names: Any, media: Any, options: Any) -> tuple[Any, ...]:
+        """Of a control loop only the goal is known before; all else comes with its ticks."""
+        sent = sort_parts(kinds, names, media, images=(GOAL,), tensors=("goal_frame", "goal_latents"))
+        if sent.videos:
+            raise BadRequest("a control loop sees what its ticks bring; it takes no video", param="video")
+        goal_frame, goal = self._goal(sent, "control")
+        nothing = dict.fromkeys(self.GIVES)
+        sizes = {"context_frames": options.context_frames, "horizon": options.horizon}
+        return tuple((nothing | sizes | {"goal_frame": goal_frame, "goal": goal}).values())
 
     def _observed(
         self, sent: Sent, states: NDArray[np.float32] | None, options: Any
@@ -208,7 +220,7 @@ class SceneReader(_Reader):
         latents = sent.numbers("goal_latents", self._shape.patches, self._width)
         if frame is not None and latents is not None:
             raise BadRequest("the goal is given as a frame and as latents; give it in one way", param=GOAL)
-        if task in ("plan", "landscape", "score") and frame is None and latents is None:
+        if task in ("plan", "control", "landscape", "score") and frame is None and latents is None:
             raise BadRequest(
                 f"a {task} needs a goal: an image named 'goal', or one of the tensors 'goal_frame' and "
                 "'goal_latents'",

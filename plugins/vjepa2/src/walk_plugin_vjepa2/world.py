@@ -6,6 +6,7 @@ from collections.abc import Generator
 from types import MappingProxyType
 from typing import Any
 
+from walk_plugin_vjepa2.control import TICK, Controlling
 from walk_plugin_vjepa2.shapes import PUBLISHED_WORLD_MODEL, Shape, read_shape
 from walk_plugin_vjepa2.world_checks import check_options
 from walk_plugin_vjepa2.world_options import WorldOptions
@@ -26,6 +27,7 @@ from walkserve_sdk import (
     Record,
     Request,
     Step,
+    Stream,
     Tensor,
     Track,
     Walk,
@@ -51,11 +53,15 @@ def _futures(predictor: Component, **to: Output) -> Fan:
     )
 
 
-class VJepa2AC(Model):
+_LENGTH = {"rollout": "actions", "control": "context_frames"}
+"""What decides how many frames a task needs, where it is not the horizon."""
+
+
+class VJepa2AC(Controlling, Model):
     """What a robot would see if it acted so, and how it should act to see a goal."""
 
     inputs = ("video", "image", "tensor")
-    own_surfaces = ("encodings", "rollouts", "plans")
+    own_surfaces = ("encodings", "rollouts", "plans", "control")
     length_option = "horizon"
     checkpoints = MappingProxyType(
         {
@@ -71,17 +77,22 @@ class VJepa2AC(Model):
     Options = WorldOptions
 
     reader = Component("walk_plugin_vjepa2.reading:SceneReader", device="cpu")
+    watcher = Component("walk_plugin_vjepa2.ticks:TickReader", device="cpu")
     encoder = Component("walk_plugin_vjepa2.encoder:FrameEncoder")
     predictor = Component("walk_plugin_vjepa2.predictor:ActionPredictor", kv=PagedKV())
     scorer = Component("walk_plugin_vjepa2.scoring:Scorer")
     planner = Component("walk_plugin_vjepa2.planner:Planner", state=True)
     charts = Component("walk_plugin_vjepa2.landscape:Landscape", device="cpu")
 
+    ticks = Stream(by="client", limit=8, idle_s=60)
+
     latents = Output(Tensor())
     poses = Output(Tensor())
     energies = Output(Tensor())
     plan = Output(Record())
     progress = Output(Record(), many=True)
+    plans = Output(Record(), many=True)
+    refused = Output(Record(), many=True)
     landscape = Output(Record())
     picture = Output(Image())
 
@@ -110,9 +121,9 @@ class VJepa2AC(Model):
     )
     score = WalkGraph(_tell)
     # An iteration imagines every candidate; at last the plan itself is imagined, as a candidate alone.
-    search = WalkGraph(
+    _seek = (
         _observe,
-        Node(planner, "begin", takes="seed", gives="belief"),
+        Node(planner, "begin", takes=("seed", "tick"), gives="belief"),
         Loop(
             Node(
                 planner,
@@ -138,9 +149,39 @@ class VJepa2AC(Model):
             takes=("belief", "last_latent", "last_pose"),
             gives=("actions", "latent", "pose"),
         ),
+    )
+    search = WalkGraph(
+        *_seek,
         _show,
         _tell,
         Node(planner, "sum_up", takes=("actions", "energies"), gives="plan", to=plan),
+    )
+    # Of a control loop: one tick of its client's, and a plan for it.
+    watch = WalkGraph(
+        Loop(
+            Node(
+                watcher,
+                "tick",
+                takes=(ticks, "before", "missed"),
+                gives=(*TICK, "refused"),
+                to={"refused": refused},
+            ),
+            carry=TICK,
+            times=1,
+        )
+    )
+    steer = WalkGraph(
+        *_seek,
+        _imagine,
+        _weigh,
+        Node(
+            planner,
+            "answer",
+            takes=("actions", "energies", "tick", "used_seed", "context", "restarted"),
+            gives="answer",
+            to=plans,
+        ),
+        gives=(),
     )
     spread = WalkGraph(Node(charts, "grid", gives="actions"))
     survey = WalkGraph(_observe, _imagine, _weigh)
@@ -184,7 +225,7 @@ class VJepa2AC(Model):
             raise ContextLengthExceeded(
                 f"{observed} observed frames and a horizon of {horizon} are {observed + horizon} frames, and "
                 f"this model sees {self.shape.steps}; observe fewer, or shorten the horizon",
-                param="actions" if request.options.task == "rollout" else "horizon",
+                param=_LENGTH.get(request.options.task, "horizon"),
             )
         if request.options.task == "rollout" and "horizon" in request.given:
             raise BadRequest(
@@ -252,6 +293,7 @@ class VJepa2AC(Model):
                 last_pose=prepared["pose"],
                 goal=goal,
                 seed=request.seed,
+                tick=None,
                 iterations=request.options.iterations,
             )
             past, planned = [], found["actions"]  # what was observed is in the cache
@@ -268,3 +310,9 @@ class VJepa2AC(Model):
             )
             yield self.chart(energies=surveyed["energies"], planned=planned)
         return None
+
+    @track
+    def controlling(self, request: Request, prepared: Outcome) -> Track:
+        if request.options.task != "control":
+            return None
+        return (yield from self.control(request, prepared))

@@ -11,12 +11,14 @@ MOST_POINTS = 4096
 """Of a landscape, over all its axes: each is a candidate to roll out."""
 
 _LANDSCAPE = ("landscape_axes", "landscape_range", "landscape_points")
+_PLANNED = ("plan", "control")
 _TASKS = {
     "pooled": ("encode",),
-    "horizon": ("plan", "rollout"),  # a rollout is told how long its actions are
-    **dict.fromkeys(("samples", "iterations", "topk", "maxnorm", "close_gripper"), ("plan",)),
-    **dict.fromkeys(("momentum_mean", "momentum_std"), ("plan",)),
-    **dict.fromkeys(("momentum_mean_gripper", "momentum_std_gripper"), ("plan",)),
+    "horizon": (*_PLANNED, "rollout"),  # a rollout is told how long its actions are
+    "context_frames": ("control",),
+    **dict.fromkeys(("samples", "iterations", "topk", "maxnorm", "close_gripper"), _PLANNED),
+    **dict.fromkeys(("momentum_mean", "momentum_std"), _PLANNED),
+    **dict.fromkeys(("momentum_mean_gripper", "momentum_std_gripper"), _PLANNED),
     **dict.fromkeys(_LANDSCAPE, ("plan", "landscape")),
 }
 """Which tasks an option means something to; what is not here, means something to all."""
@@ -30,7 +32,7 @@ def check_options(request: Request) -> Request:
     """
     check_frame_options(request)
     _check_task(request)
-    if request.options.task == "plan":
+    if request.options.task in _PLANNED:
         _check_plan(request)
     if request.options.task in ("plan", "landscape"):
         request = _with_axes(request)

@@ -19,9 +19,11 @@ class WorldOptions(FrameOptions):
 
     Args:
         task: What to do: encode the frames, roll candidates' actions out, score the last frame by its
-            distance to the goal, plan actions towards the goal, or only draw their energy landscape.
+            distance to the goal, plan actions towards the goal, or only draw their energy landscape; or
+            control a robot, with a plan for each tick that its client writes.
         pooled: One latent for each frame, the mean of its tokens; for task "encode".
         horizon: Steps that a plan has; with the frames observed, at most the model's frames.
+        context_frames: The most frames that a plan sees, the newest included; for task "control".
         samples: Candidates that each iteration tries.
         iterations: How often the candidates are drawn anew, around the best so far.
         topk: How many of them are the best; two at least, for they have a spread.
@@ -36,9 +38,10 @@ class WorldOptions(FrameOptions):
         landscape_points: Points of it along each axis.
     """
 
-    task: Literal["encode", "rollout", "score", "plan", "landscape"] = "rollout"
+    task: Literal["encode", "rollout", "score", "plan", "landscape", "control"] = "rollout"
     pooled: bool = False
     horizon: Annotated[int, Meta(ge=1, le=1024)] = 2
+    context_frames: Annotated[int, Meta(ge=1, le=1024)] = 1
     samples: Annotated[int, Meta(ge=2, le=65_536)] = 400
     iterations: Annotated[int, Meta(ge=1, le=1000)] = 10
     topk: Annotated[int, Meta(ge=2, le=65_536)] = 10

@@ -35,9 +35,9 @@ class Branches:
         """A branch that nobody wrote or forked is empty."""
         return self.known.get((component, branch), EMPTY)
 
-    def fork(self, component: str, branch: str, to: str) -> None:
-        """Onto an existing name it replaces it."""
-        self.known[component, to] = self.get(component, branch)
+    def fork(self, component: str, branch: str | None, to: str) -> None:
+        """Onto an existing name it replaces it; of None it is empty."""
+        self.known[component, to] = EMPTY if branch is None else self.get(component, branch)
 
     def keep(self, component: str, branch: str, length: int, state: Any) -> None:
         """Commit what a call left."""
