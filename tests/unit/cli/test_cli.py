@@ -20,7 +20,7 @@ import sys, types
 supervisor = types.ModuleType("walkserve.supervisor")
 def serve(models, **where):
     import msgspec
-    print(msgspec.json.encode({{"models": models, **where}}).decode())
+    print(msgspec.json.encode({{"models": models, **where}}, enc_hook=str).decode())
     return 7
 supervisor.serve = serve
 sys.modules["walkserve.supervisor"] = supervisor
