@@ -396,6 +396,7 @@ class Tallied(Struct, frozen=True):
     busy_ns: int
     rows_up_to: tuple[int, ...]
     time_up_to: tuple[int, ...]
+    spared: int = 0  # rows that were not run, as an equal one was
 
 
 class Moved(Struct, frozen=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
+from collections import defaultdict
+from typing import Any
+
+from walkserve.graph.plan import Block, Child, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import Fan, Loop, Model, Node, Parallel, Sequential, Stream, WalkGraph
 from walkserve_sdk.graph import Part
 
@@ -40,6 +43,21 @@ def _fans(block: Block) -> list[FanOp]:
         elif isinstance(child, LoopOp):
             found += _fans(child.body)
     return found
+
+
+def _mark_twins(beside: list[Op]) -> None:
+    """Which nodes of one Parallel may be equal in some turn: they take the same, and leave nothing behind.
+
+    What they give has the same names, or is one value, whatever each calls it.
+    """
+    alike: dict[Any, list[Op]] = defaultdict(list)
+    for op in beside:
+        if not op.takes_turns and not op.reads:
+            names = frozenset(op.gives_names) if len(op.gives_names) != 1 else None
+            alike[op.key, frozenset(op.takes), names].append(op)
+    for ops in alike.values():
+        for op in ops if len(ops) > 1 else ():
+            op.twins = ops[0].index
 
 
 class _Scope:
@@ -95,11 +113,15 @@ class _Scope:
 
     def _parallel(self, part: Parallel, before: frozenset[int]) -> frozenset[int]:
         known, given, made = dict(self.names), dict(self.names), frozenset[int]()
+        beside: list[Child] = []
         for child in part.parts:
             self.names = dict(known)
             made |= self.part(child, before)
+            if isinstance(child, Node):
+                beside.append(self.block.children[-1])
             given |= {name: slot for name, slot in self.names.items() if known.get(name) != slot}
         self.names = given
+        _mark_twins([child for child in beside if isinstance(child, Op)])
         return made
 
     def _node(self, node: Node, before: frozenset[int]) -> frozenset[int]:

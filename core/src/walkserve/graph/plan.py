@@ -37,6 +37,7 @@ class Op:
     after: tuple[int, ...] = ()  # children that wait for this one
     waits: int = 0
     critical: bool = True  # the next turn waits for it; otherwise it trails
+    twins: int | None = None  # those of one number may be equal, and then one of them is computed
     key: tuple[str, str] = field(init=False)  # what may share a batch: the component and the method
     at: tuple[str, str] = field(init=False)  # the component and its branch
     gives_names: tuple[str, ...] = field(init=False)

@@ -101,6 +101,7 @@ def _add_method(found: dict[str, Any], model: list[str], tallied: m.Tallied) -> 
     found["walkserve_batch_duration_seconds"].add_metric(labels, times, sum_value=tallied.busy_ns / 1e9)
     found["walkserve_batch_tokens"].add_metric(labels, tallied.tokens)
     found["walkserve_batches_broken"].add_metric(labels, tallied.broken)
+    found["walkserve_rows_spared"].add_metric(labels, tallied.spared)
 
 
 def _add_moves(found: dict[str, Any], component: list[str], moved: m.Moved) -> None:
@@ -178,6 +179,7 @@ def _empty() -> dict[str, Any]:
             _METHOD,
         ),
         "walkserve_batches_broken": (counter, "Batches that raised, and were run again row by row.", _METHOD),
+        "walkserve_rows_spared": (counter, "Rows that were not run, as an equal one was.", _METHOD),
     }
     return {name: kind(name, about, labels=labels) for name, (kind, about, labels) in families.items()}
 

@@ -9,6 +9,7 @@ from walkserve.graph.plan import Block
 
 if TYPE_CHECKING:
     from walkserve.worker.fan_run import FanRow
+    from walkserve.worker.twins import First
     from walkserve.worker.walk_run import LoopRun
 
 
@@ -23,6 +24,7 @@ class Frame:
         "before",
         "block",
         "critical",
+        "firsts",
         "is_dropped",
         "left",
         "loop",
@@ -44,6 +46,7 @@ class Frame:
         self.loop = loop
         self.turn = turn
         self.row = row
+        self.firsts: dict[tuple[int | None, int], First] | None = None  # calls that equal ones may be given
         self.is_dropped = False  # its loop, or its row, had stopped before: nothing of it counts
         # Where nodes trail, a turn may have run ahead of one that stops: what it takes to forget it.
         self.undo: list[Callable[[], None]] | None = [] if block.trails else None

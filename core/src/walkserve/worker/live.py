@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from walkserve.cache.pages import PageTable
@@ -16,18 +17,26 @@ if TYPE_CHECKING:
     from walkserve.worker.walk_run import Call, WalkRun
 
 
+_contents = count(1)
+
+
 class Branch:
     """One continuation of one component for one request: pages, state, and what sampling has seen.
 
     Calls that write it, or that have a state, take turns; ``waiting`` holds those whose turn has not come.
+
+    Attributes:
+        content: Branches with the same number hold the same; 0 is nothing. None after something was kept,
+            until somebody asks.
     """
 
-    __slots__ = ("is_busy", "is_of_row", "seen", "state", "table", "waiting")
+    __slots__ = ("content", "is_busy", "is_of_row", "seen", "state", "table", "waiting")
 
     def __init__(self, table: PageTable | None) -> None:
         self.table = table
         self.state: Any = None
         self.seen: Any = None
+        self.content: int | None = 0
         self.is_busy = False
         self.is_of_row = False  # a fork that is dropped when a row of a Fan ends
         self.waiting: deque[Call] = deque()
@@ -37,17 +46,24 @@ class Branch:
         other = Branch(self.table.fork() if self.table is not None else None)
         other.state = self.state
         other.seen = self.seen
+        other.content = self.content_id()
         return other
+
+    def content_id(self) -> int:
+        """What it holds, as a number that only forks of it share."""
+        if self.content is None:
+            self.content = next(_contents)
+        return self.content
 
     def remember(self) -> Callable[[], None]:
         """What brings it back to where it is now."""
         length = self.table.length if self.table is not None else 0
-        state, seen = self.state, self.seen
+        state, seen, content = self.state, self.seen, self.content
 
         def restore() -> None:
             if self.table is not None:
                 self.table.rewind(length)
-            self.state, self.seen = state, seen
+            self.state, self.seen, self.content = state, seen, content
 
         return restore
 

@@ -118,7 +118,12 @@ class RequestProfile:
         if call.done + piece < call.tokens:
             self._waiting[call] = _Waits(work.ended_ns)  # the rest of it is queued at once
         else:
-            self._move(call, work, waits, result)
+            self._move(call, work.ended_ns, waits, result)
+
+    def spared(self, call: Call, result: RowResult) -> None:
+        """It was not run, as an equal one was: it has cost nothing, and moved the same."""
+        now = self._clock()
+        self._move(call, now, self._waiting.pop(call), result)
 
     def _count(self, method: _Method, piece: int, work: Work, waits: _Waits) -> None:
         took_ns, rows = work.ended_ns - work.began_ns, len(work.calls)
@@ -145,7 +150,7 @@ class RequestProfile:
 
     # --- what it moved ----------------------------------------------------------------------------
 
-    def _move(self, call: Call, work: Work, waits: _Waits, result: RowResult) -> None:
+    def _move(self, call: Call, ended_ns: int, waits: _Waits, result: RowResult) -> None:
         op, gives = call.op, result.gives
         for stream, helping in zip(op.reads, call.helpings, strict=True):
             if helping.fresh:
@@ -154,10 +159,10 @@ class RequestProfile:
             return
         for name, stream in op.streams:
             if (value := gives.get(name)) is not None:
-                self._moved(("stream", stream, op.component, False), work.ended_ns, 1, size_bytes(value))
+                self._moved(("stream", stream, op.component, False), ended_ns, 1, size_bytes(value))
         for name, output in op.outputs:
             if (value := gives.get(name)) is not None and output in call.run.live.opened.outputs:
-                self._moved(("output", output, op.component, False), work.ended_ns, 1, size_bytes(value))
+                self._moved(("output", output, op.component, False), ended_ns, 1, size_bytes(value))
 
     def _moved(self, key: tuple[str, str, str, bool], at_ns: int, items: int, size: int) -> None:
         edge = self._edges.get(key)

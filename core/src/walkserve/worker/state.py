@@ -32,6 +32,7 @@ from walkserve.worker.room import Cache, Room
 from walkserve.worker.scheduler import Key, Scheduler, Work
 from walkserve.worker.stalls import Watched
 from walkserve.worker.tally import Tally
+from walkserve.worker.twins import Twins
 from walkserve.worker.walk_run import Call, WalkRun
 from walkserve_sdk import Model
 from walkserve_sdk.errors import WalkserveError
@@ -106,6 +107,7 @@ class WorkerState:
         self._lives: dict[int, Live] = {}
         self.room = Room(caches, self._lives, go_on=scheduler.put_back, forget=self.forget)
         self.forks = Forks(caches, self.room, self._branch)
+        self.twins = Twins()
         self._early: dict[int, list[ForRequest]] = defaultdict(list)
         self._opened = -1  # numbers come in order
         self.streams = HandOver(
@@ -323,11 +325,15 @@ class WorkerState:
 
     def _look_again(self) -> None:
         """Something has changed: who waits for room may have it, and who is watched may have come to rest."""
+        if self.twins.due:
+            self._deal()
         if self.room.waiting:
             self.room.retry()
         if self.forks.waiting:
             self._start_more_rows()
-        if self._watched.rounds:
+        if self.twins.due:
+            self._look_again()
+        elif self._watched.rounds:
             self._watched.answer()
 
     def _start_more_rows(self) -> None:
@@ -370,6 +376,8 @@ class WorkerState:
                 branch.waiting.append(call)
                 return
             branch.is_busy = True
+        elif op.twins is not None and self.twins.joins(call):
+            return
         if op.reads:
             call.helpings = self.streams.helpings(live, op)
         self.scheduler.add(call)
@@ -380,7 +388,8 @@ class WorkerState:
         """Of a turn that no longer counts; it will not be run."""
         profile = call.run.live.profile
         if profile is not None:
-            profile.forget(call)
+            for one in (call, *self.twins.waiting_for(call)):
+                profile.forget(one)
         if not call.run.live.is_closed:
             self._let_go(call)
 
@@ -420,7 +429,9 @@ class WorkerState:
                 call.run.live.in_flight += 1
             if self.forks.fans_open:
                 self.forks.fly(work.calls)
-        if self._watched.rounds:
+        if self.twins.due:
+            self._look_again()
+        elif self._watched.rounds:
             self._watched.answer()
         return work
 
@@ -489,14 +500,19 @@ class WorkerState:
     def _commit(self, call: Call, piece: int, result: RowResult) -> None:
         branch, op, run = call.branch, call.op, call.run
         if not call.frame.is_dropped and not run.is_closed:
+            if op.twins is not None and call.done + piece >= call.tokens:
+                self.twins.computed(call, result)
             if call.frame.undo is not None:
                 call.frame.undo.append(branch.remember())
             if branch.table is not None and op.keeps:
                 branch.table.commit(piece)
+                branch.content = None
             if result.state is not UNCHANGED:
                 branch.state = result.state
+                branch.content = None
             if result.seen is not UNCHANGED:
                 branch.seen = result.seen
+                branch.content = None
             if result.counts is not None:
                 for name, by in result.counts.items():
                     run.counts[name] = run.counts.get(name, 0) + by
@@ -508,6 +524,25 @@ class WorkerState:
                 run.sampled += result.sampled
         self._let_go(call)
         run.finish(call, result.gives, result.stop)
+
+    def _deal(self) -> None:
+        """Commit calls whose equal was computed, as if they had been."""
+        while self.twins.due:
+            call, result = self.twins.due.popleft()
+            run = call.run
+            if run.is_closed or call.frame.is_dropped:
+                self.forget(call)
+                continue
+            if result is None:
+                self.offer(call)
+                continue
+            self.tally.spared(call.op.key)
+            if run.live.profile is not None:
+                run.live.profile.spared(call, result)
+            try:
+                self._commit(call, call.tokens, result)
+            except Exception as error:  # whatever it is, it is this request's
+                self._broke(run.live, run.track, run.walk, error, call.op.place)
 
     # --- integrity --------------------------------------------------------------------------------
 

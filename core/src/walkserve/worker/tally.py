@@ -19,10 +19,10 @@ TIME_UNIT_NS = 100_000
 class _Counts:
     """Of one method."""
 
-    __slots__ = ("batches", "broken", "busy_ns", "rows", "rows_up_to", "time_up_to", "tokens")
+    __slots__ = ("batches", "broken", "busy_ns", "rows", "rows_up_to", "spared", "time_up_to", "tokens")
 
     def __init__(self) -> None:
-        self.batches = self.broken = self.rows = self.tokens = self.busy_ns = 0
+        self.batches = self.broken = self.rows = self.spared = self.tokens = self.busy_ns = 0
         self.rows_up_to = [0] * ROWS_BUCKETS
         self.time_up_to = [0] * TIME_BUCKETS
 
@@ -58,6 +58,10 @@ class Tally:
         """A batch raised."""
         self._counts[key].broken += 1
 
+    def spared(self, key: Key) -> None:
+        """A row was not run, as an equal one was."""
+        self._counts[key].spared += 1
+
     def report(
         self, worker: str, address: str, moves: Mapping[str, Moves], pools: Mapping[str, PagePool]
     ) -> Reported:
@@ -75,6 +79,7 @@ class Tally:
                     busy_ns=counts.busy_ns,
                     rows_up_to=tuple(counts.rows_up_to),
                     time_up_to=tuple(counts.time_up_to),
+                    spared=counts.spared,
                 )
                 for key, counts in self._counts.items()
             ),

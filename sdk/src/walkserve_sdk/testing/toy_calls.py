@@ -47,7 +47,7 @@ class ToyCall:
     """
 
     __slots__ = (
-        "_branch", "_is_keyed", "_origin", "_stop", "branch", "helping", "row", "state", "tokens", "turn",
+        "_branch", "_counted", "_origin", "_stop", "branch", "helping", "row", "state", "tokens", "turn",
         "values",
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ class ToyCall:
         self._branch = branch
         self._origin = origin
         self._stop: Stop | None = None
-        self._is_keyed = False
+        self._counted: dict[str, int] = {}
 
     @property
     def length(self) -> int:
@@ -98,12 +98,11 @@ class ToyCall:
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter that is reported with the request's end."""
-        counts = self._origin.live.counts
-        counts[name] = counts.get(name, 0) + by
+        for counts in (self._origin.live.counts, self._counted):
+            counts[name] = counts.get(name, 0) + by
 
     def key(self, *counters: int | str) -> int:
         """A 63-bit seed, keyed by the request's seed, fan index, track, Walk and ``counters``."""
-        self._is_keyed = True
         origin = self._origin
         path = (origin.live.seed, self.row, origin.track, origin.number, *counters)
         return int.from_bytes(blake2b(repr(path).encode(), digest_size=8).digest()) >> 1

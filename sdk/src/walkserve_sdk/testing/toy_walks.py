@@ -201,14 +201,14 @@ class ToyWalk:
         live.result.steps.append(ToyStep(self.track, label, values))
         equal = None
         if siblings is not None and plan.is_pure:
-            equal = next((one for one in siblings if one.equals(plan.call, call)), None)
+            equal = next((one for one in siblings if one.equals(node, call)), None)
         if equal is not None:
             live.result.shared += 1
-            gives: Mapping[str, Any] = dict(zip(node.gives, equal.gives, strict=True))
+            gives = equal.as_of(node, call)
         else:
             gives = self._ask(plan.ask, plan.place, call)
-            if siblings is not None and plan.is_pure and not call._is_keyed and call._stop is None:
-                siblings.append(Computed(plan.call, call, tuple(gives[name] for name in node.gives)))
+            if siblings is not None and plan.is_pure:
+                siblings.append(Computed(node, call, gives))
         if plan.keeps:
             length = branch.length + (added_tokens(call) if plan.is_cached else 0)
             self.branches.keep(plan.component, node.branch, length, call.state)
@@ -265,15 +265,29 @@ class ToyWalk:
 class Computed:
     """A call that a sibling in the same Parallel need not make again."""
 
-    what: tuple[str, str]
+    node: Node
     call: ToyCall
-    gives: tuple[Any, ...]
+    gives: Mapping[str, Any]
 
-    def equals(self, what: tuple[str, str], call: ToyCall) -> bool:
-        """By identity of every value taken, and by the content of the branch."""
+    def equals(self, node: Node, call: ToyCall) -> bool:
+        """By identity of every value taken, and by the content of the branch.
+
+        Draws are equal as well, as siblings have one key.
+        """
         return (
-            self.what == what
+            self.node.component is node.component
+            and self.node.method == node.method
             and self.call.content == call.content
             and self.call.values.keys() == call.values.keys()
             and all(value is call.values[name] for name, value in self.call.values.items())
+            and (len(self.node.gives) == len(node.gives) == 1 or set(self.node.gives) == set(node.gives))
         )
+
+    def as_of(self, node: Node, call: ToyCall) -> Mapping[str, Any]:
+        """What it gave, counted and said, as if the other call had; a single value by that one's name."""
+        call._stop = self.call._stop
+        for name, by in self.call._counted.items():
+            call.count(name, by)
+        if len(node.gives) == 1:
+            return dict(zip(node.gives, self.gives.values(), strict=False))
+        return self.gives
