@@ -22,6 +22,7 @@ from walkserve_sdk import (
     PagedKV,
     Parallel,
     Request,
+    Sequential,
     Stream,
     Text,
     Track,
@@ -53,7 +54,7 @@ class Pipe(Model):
     look = WalkGraph(
         Parallel(
             Node(lm, "peek", takes="x", gives="y", keeps=False),
-            Node(lm, "peek", takes="x", gives="z", keeps=False, branch="other"),
+            Sequential(Node(lm, "peek", takes="x", gives="z", keeps=False, branch="other")),  # no twin of it
         )
     )
     spell = WalkGraph(Loop(Node(codec, "spell", takes="x", gives="text", to=words), each={"x": "xs"}))

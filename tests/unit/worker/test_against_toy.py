@@ -280,9 +280,12 @@ class Rig:
         )
         gave = getattr(self.fakes[call.op.component], call.op.method)(toy)
         stop = toy._stop
+        if gave and len(gave) == len(call.op.gives) == 1:
+            gave = dict(zip(call.op.gives_names, gave.values(), strict=True))
         result.gives = dict(gave or {}) if stop is None or stop.keep else {}
         result.stop = stop
-        result.state = toy.state
+        if toy.state is not row.branch.state:
+            result.state = toy.state
         result.counts = counts
         return result
 

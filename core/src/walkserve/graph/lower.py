@@ -69,6 +69,7 @@ class _Scope:
         self.block = Block()
         self.names: dict[str, int] = {}
         self.imports: list[tuple[int, int]] = []
+        self.imported: dict[str, int] = {}
         self.giver: dict[int, int] = {}  # slot -> the child that fills it
         self.data: list[set[int]] = []  # per child: children whose values it takes
         self.order: list[set[int]] = []  # per child: children that stand before it in sequence
@@ -86,8 +87,10 @@ class _Scope:
         """Where ``name`` is now; a name of an outer block is brought in once, when the loop begins."""
         if name not in self.names:
             assert self.outer is not None, f"{self.place}: {name!r} was checked to be an input"
-            outer_slot = self.outer.slot(name)
-            self.imports.append((outer_slot, self.define(name)))
+            if name not in self.imported:
+                self.imported[name] = self.define(name)
+                self.imports.append((self.outer.slot(name), self.imported[name]))
+            self.names[name] = self.imported[name]  # parts of a Parallel take one, the same
         return self.names[name]
 
     # --- parts ------------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class _Scope:
                 method=node.method,
                 branch=node.branch,
                 keeps=keeps,
-                takes_turns=keeps or node.component.state,
+                takes_turns=keeps or (node.keeps and node.component.state),
                 takes=takes,
                 reads=tuple(stream.name for stream in node.reads),
                 gives=gives,

@@ -26,7 +26,7 @@ class Op:
     method: str
     branch: str
     keeps: bool
-    takes_turns: bool  # calls on one branch must not overlap: they write its cache, or have a state
+    takes_turns: bool  # calls on one branch must not overlap: they write its cache or its state
     takes: tuple[tuple[str, int], ...]
     reads: tuple[str, ...]
     gives: tuple[tuple[str, int], ...]

@@ -507,7 +507,7 @@ class WorkerState:
             if branch.table is not None and op.keeps:
                 branch.table.commit(piece)
                 branch.content = None
-            if result.state is not UNCHANGED:
+            if result.state is not UNCHANGED and op.takes_turns:
                 branch.state = result.state
                 branch.content = None
             if result.seen is not UNCHANGED:

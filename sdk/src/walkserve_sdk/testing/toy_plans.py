@@ -99,6 +99,7 @@ class Plans:
         writes = tuple(target.name for _, target in node.to if isinstance(target, Stream))
         place = f"{component.name}.{node.method}"
         has_cache = component.kv is not None
+        keeps = node.keeps and (has_cache or component.state)
         return NodePlan(
             ask=self._asker(node, place),
             component=component.name,
@@ -107,9 +108,9 @@ class Plans:
             place=place,
             writes=writes,
             streams=bool(writes or node.reads),
-            keeps=node.keeps and (has_cache or component.state),
+            keeps=keeps,
             is_cached=has_cache,
-            is_pure=not component.state and not node.reads and not (has_cache and node.keeps),
+            is_pure=not keeps and not node.reads,
         )
 
     def _asker(self, node: Node, place: str) -> Asked:
