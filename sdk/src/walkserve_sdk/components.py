@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from walkserve_sdk.errors import DeclarationError
+from walkserve_sdk.errors import DeclarationError, did_you_mean
 
 _PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
@@ -82,8 +82,34 @@ class Component:
         """Every branch name a node may use: ``main`` first."""
         return ("main", *(self.kv.branches if self.kv else ()))
 
+    def on(self, branch: str) -> OnBranch:
+        """One of its branches besides ``main``, for ``Model.budget``: what it holds of its own.
+
+        Raises:
+            DeclarationError: It has no such branch.
+        """
+        own = self.branches[1:]
+        if branch not in own:
+            raise DeclarationError(
+                f"{self.name}.on({branch!r}): besides main its branches are {', '.join(own) or 'none'}"
+                f"{did_you_mean(branch, own)}"
+            )
+        return OnBranch(self, branch)
+
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
 
     def __repr__(self) -> str:
         return f"Component({self.name or self.path!r})"
+
+
+class OnBranch(NamedTuple):
+    """A branch of a component; made by ``Component.on``."""
+
+    component: Component
+    branch: str
+
+    @property
+    def name(self) -> str:
+        """As a journal calls it."""
+        return f"{self.component.name}@{self.branch}"

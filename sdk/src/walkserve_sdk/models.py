@@ -11,7 +11,7 @@ from walkserve_sdk import requests, surfaces
 from walkserve_sdk.checkpoints import Checkpoint, Hub
 from walkserve_sdk.checks import check
 from walkserve_sdk.checks_tracks import asked_by
-from walkserve_sdk.components import Component
+from walkserve_sdk.components import Component, OnBranch
 from walkserve_sdk.errors import BadRequest, UnsupportedSurface, did_you_mean
 from walkserve_sdk.graph import Walk, WalkGraph
 from walkserve_sdk.ports import Output
@@ -25,8 +25,10 @@ API_LEVEL = 1
 MOST_NAME = 100
 """Characters of a part's name."""
 
-Budget = Mapping[Component, tuple[int, int]]
-"""Per cached component: tokens it starts with, and the most it may add to them."""
+Budget = Mapping[Component | OnBranch, tuple[int, int]]
+"""Per cached component: tokens it starts with, and the most it may add to them, on each of its branches. For a
+branch that is forked, ``component.on("branch")``: the same of what it does not share with the one it is forked
+from."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Model:
         return None
 
     def budget(self, request: Request, prepared: Outcome) -> Budget:
-        """Tokens each cached component starts with, and the most it may add."""
+        """Tokens each cached component starts with, and the most it may add: see ``Budget``."""
         return {}
 
     def warm_up(self) -> Request | None:

@@ -11,6 +11,7 @@ from walkserve_sdk import (
     Budget,
     Component,
     ContextLengthExceeded,
+    DeclarationError,
     Model,
     Node,
     Outcome,
@@ -171,3 +172,54 @@ def test_all_caches_of_a_request_are_promised_or_none() -> None:
     served.overcommit = 1.5
     assert served.has_room_for({"first": 13, "second": 3})
     assert not served.has_room_for({"first": 13, "second": 4})
+
+
+class Guided(Both):
+    """Its branches have the prompt of main: one adds nothing to it, one adds as much as main does."""
+
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        length, more = prepared["length"], request.options.max_tokens
+        return {
+            self.second: (length, more),
+            self.second.on("no_text"): (0, 0),
+            self.second.on("no_image"): (0, more),
+        }
+
+
+def test_a_branch_with_a_size_of_its_own_is_given_that_and_the_page_in_which_it_parts() -> None:
+    budget = Guided().budget(Guided().request(options={"max_tokens": 33}), Outcome({"length": 480}))
+    assert pages_needed(budget, pools()) == {"second": 33 + 1 + (3 + 1)}  # of 16 tokens
+    assert longest_branches(budget) == {"second": 513}
+
+
+def test_a_limit_is_cut_to_what_fits_beside_branches_of_their_own() -> None:
+    most, budget = fitted(480, pools(second=40), Guided())
+    assert most == 64  # 34 pages, one page, and five
+    assert pages_needed(budget, pools(second=40)) == {"second": 40}
+
+
+def test_what_never_fits_beside_branches_of_their_own_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ContextLengthExceeded) as refused:
+        fitted(480, pools(second=40), Guided(), max_tokens=65)
+    assert str(refused.value) == (
+        "this needs 545 tokens of second (480 to begin with, 65 to come), but one request may have 528; "
+        "shorten the input or max_tokens"
+    )
+
+
+@pytest.mark.parametrize("branch", ["main", "no_txt"])
+def test_a_size_of_its_own_is_for_a_branch_that_there_is_besides_main(branch: str) -> None:
+    with pytest.raises(
+        DeclarationError, match=rf"second.on\('{branch}'\): besides main its branches are no_text, no_im"
+    ):
+        Both.second.on(branch)
+
+
+class Forgetful(Both):
+    def budget(self, request: Request, prepared: Outcome) -> Budget:
+        return {self.second.on("no_text"): (1, 2)}
+
+
+def test_a_budget_with_a_branch_and_not_its_component_is_a_mistake_of_the_family() -> None:
+    with pytest.raises(DeclarationError, match="size of second@no_text, but not of second; say what"):
+        fitted(10, pools(), Forgetful())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from walkserve.messages import PoolInfo
 from walkserve_sdk import Budget, Component, ContextLengthExceeded, Model, Outcome, Request
+from walkserve_sdk.components import OnBranch
+from walkserve_sdk.errors import DeclarationError
 
 Pools = Mapping[str, PoolInfo]
 Fanned = Mapping[str, int]
@@ -24,8 +26,10 @@ def fit(
 
     Raises:
         ContextLengthExceeded: It can never fit; the message has both numbers.
+        DeclarationError: The budget has a branch's size, and not its component's.
     """
     budget = model.budget(request, prepared)
+    _check(model, budget)
     if _excess(budget, pools, fanned) is None:
         return request, budget
     option = model.length_option
@@ -37,23 +41,57 @@ def fit(
     raise _too_long(model, request, budget, pools, fanned)
 
 
+def _check(model: Model, budget: Budget) -> None:
+    for at in budget:
+        if isinstance(at, OnBranch) and at.component not in budget:
+            raise DeclarationError(
+                f"{model.spec.name}.budget(): it has the size of {at.name}, but not of {at.component.name}; "
+                "say what the branches hold that have none of their own, main at least"
+            )
+
+
 def pages_needed(budget: Budget, pools: Pools, fanned: Fanned = NOTHING) -> dict[str, int]:
     """Pages to reserve per component, for its worst length on every branch.
+
+    Of a branch that has a size of its own (``Component.on``) no more than that, and one page, as it and the
+    branch it is forked from both have the page that they part in.
 
     Of a branch that a Fan forks, the start and one row beyond it: as much as the branch itself at its worst,
     and one page more, as both have the one that the start ends in. More rows run where more pages are free,
     so nobody is refused, or waits, for how many there are.
     """
-    return {
-        part.name: -(-(start + more) // pools[part.name].page_size) * len(part.branches)
-        + fanned.get(part.name, 0)
-        for part, (start, more) in budget.items()
-    }
+    needed: dict[str, int] = {}
+    for part, (start, more) in whole(budget).items():
+        size, own = pools[part.name].page_size, _own(part, budget)
+        needed[part.name] = (
+            -(-(start + more) // size) * (len(part.branches) - len(own))
+            + _pages_of(own, size)
+            + fanned.get(part.name, 0)
+        )
+    return needed
+
+
+def whole(budget: Budget) -> dict[Component, tuple[int, int]]:
+    """What it says of components, without what it says of single branches."""
+    return {part: size for part, size in budget.items() if isinstance(part, Component)}
 
 
 def longest_branches(budget: Budget) -> dict[str, int]:
     """Tokens that a branch of each component may come to, in all."""
-    return {part.name: start + more for part, (start, more) in budget.items()}
+    return {part.name: start + more for part, (start, more) in whole(budget).items()}
+
+
+def _own(part: Component, budget: Budget) -> list[int]:
+    """Tokens of each of its branches that has a size of its own."""
+    return [
+        start + more
+        for at, (start, more) in budget.items()
+        if isinstance(at, OnBranch) and at.component is part
+    ]
+
+
+def _pages_of(own: Sequence[int], size: int) -> int:
+    return sum(-(-tokens // size) + 1 for tokens in own)
 
 
 def _longest(
@@ -75,16 +113,19 @@ def _longest(
 
 def _excess(budget: Budget, pools: Pools, fanned: Fanned) -> Component | None:
     """The first component whose cache could never hold what is asked of it."""
-    for part, (start, more) in budget.items():
-        if start + more > longest_request(part, pools[part.name], fanned):
+    for part, (start, more) in whole(budget).items():
+        if start + more > longest_request(part, pools[part.name], fanned, _own(part, budget)):
             return part
     return None
 
 
-def longest_request(part: Component, pool: PoolInfo, fanned: Fanned = NOTHING) -> int:
-    """Tokens one request may have: the model's context, or the whole pool shared by the branches."""
-    pages = pool.pages - fanned.get(part.name, 0)
-    return min(pool.context, pages // len(part.branches) * pool.page_size)
+def longest_request(
+    part: Component, pool: PoolInfo, fanned: Fanned = NOTHING, own: Sequence[int] = ()
+) -> int:
+    """Tokens one request may have: the model's context, or the whole pool shared by the branches, except for
+    those that have so many tokens of their ``own``."""
+    pages = max(0, pool.pages - fanned.get(part.name, 0) - _pages_of(own, pool.page_size))
+    return min(pool.context, pages // (len(part.branches) - len(own)) * pool.page_size)
 
 
 def _too_long(
@@ -93,7 +134,8 @@ def _too_long(
     part = _excess(budget, pools, fanned)
     assert part is not None
     start, more = budget[part]
-    limit, option = longest_request(part, pools[part.name], fanned), model.length_option
+    limit = longest_request(part, pools[part.name], fanned, _own(part, budget))
+    option = model.length_option
     if start >= limit:
         return ContextLengthExceeded(
             f"this is {start} tokens of {part.name} to begin with, and one request may have {limit}, "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from walkserve import messages as m
-from walkserve.conductor.admission import fit, longest_branches, pages_needed
+from walkserve.conductor.admission import fit, longest_branches, pages_needed, whole
 from walkserve.conductor.blame import BLAMED, Blamed
 from walkserve.conductor.client_streams import ClientStreams, Written
 from walkserve.conductor.handles import Handles
@@ -296,7 +296,7 @@ class Lives:
         is_cut, life.request = request is not life.request, request
         life.pages = pages_needed(budget, served.pools, served.fanned)
         life.most = longest_branches(budget)
-        life.usage["input_tokens"] = sum(start for start, _ in budget.values())
+        life.usage["input_tokens"] = sum(start for start, _ in whole(budget).values())
         if life.journal is not None:
             option = served.model.length_option
             cut = {option: getattr(request.options, option)} if is_cut else {}

@@ -60,7 +60,7 @@ class ToyResult:
         steps: Every Walk, fork and call, in the order they ran.
         counts: What components counted.
         streams: Totals by stream.
-        budget: What ``Model.budget`` answered, by component.
+        budget: What ``Model.budget`` answered, by component; of single branches by ``"llm@no_text"``.
         branches: Every branch that a component wrote or a track forked, by component and name.
         shared: Rows that were not computed because a neighbour in their Parallel was their equal.
         prepared: The outcome of ``Model.prepare``.
