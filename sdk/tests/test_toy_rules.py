@@ -1,6 +1,7 @@
 """The toy runtime's rules one by one, each on the smallest declaration that shows it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -497,3 +498,47 @@ def test_a_loop_that_reads_two_streams_ends_when_both_have_and_each_has_one_last
         helpings = [taken[name] for taken in result.calls(f"a.{name}")]
         assert sum(helping.last for helping in helpings) == 1
         assert sum(helping.fresh for helping in helpings) == total
+
+
+# --- equal calls ---------------------------------------------------------------------------------------
+
+
+look = partial(Node, a, "look", keeps=False)
+
+
+def alike(*nodes: Node, keep: bool = True) -> tuple[Any, Any, list[int]]:
+    """Nodes side by side in a loop; ``a.look`` counts, draws a number and then says stop."""
+    computed: list[int] = []
+
+    def count(call: ToyCall) -> dict[str, Any]:
+        computed.append(call.key("a draw"))
+        call.count("looks")
+        call.stop("seen", keep=keep)
+        return {"it": len(computed)}
+
+    outcome, result = walk(WalkGraph(Loop(Parallel(*nodes), times="m")), {"a": Fake(look=count)}, n=0, m=3)
+    return outcome, result, computed
+
+
+def test_an_equal_call_is_given_counted_and_stopped_as_if_it_were_computed() -> None:
+    outcome, result, computed = alike(look(takes="n", gives="x"), look(takes="n", gives="y", to=words))
+    assert len(computed) == 1 and result.shared == 1
+    assert (result.outputs, result.counts, outcome) == (
+        {"words": [1]},
+        {"looks": 2},
+        Outcome({}, "seen", 1),
+    )
+
+
+def test_a_stop_of_an_equal_call_discards_what_both_give() -> None:
+    _, result, computed = alike(
+        look(takes="n", gives="x"),
+        look(takes="n", gives="y", to=words),
+        keep=False,
+    )
+    assert len(computed) == 1 and result.outputs == {"words": []}
+
+
+def test_calls_that_take_other_values_are_each_computed() -> None:
+    _, result, computed = alike(look(takes="n", gives="x"), look(takes="m", gives="y", to=words))
+    assert len(computed) == 2 and result.shared == 0

@@ -1,4 +1,4 @@
-"""Guidance on an Engine: rows that are equal are computed once, prompts are read once, and nothing is copied."""
+"""Guidance on an Engine: equal rows are computed once, prompts are read once, and nothing is copied."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def state_of(engine: Engine) -> WorkerState:
 
 
 class Watch:
-    """What an engine has run: rows and tokens by method, and pages held at most when velocities were asked for."""
+    """What an engine has run: rows and tokens by method, and pages held at most when it painted."""
 
     def __init__(self) -> None:
         self.rows: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def watched(engine: Engine) -> Iterator[Watch]:
 
 
 def spared(engine: Engine) -> int:
-    return sum(one.spared for one in state_of(engine).tally.report("", "", {}).methods)
+    return sum(one.spared for one in state_of(engine).tally.report("", "", {}, {}).methods)
 
 
 def paint(engine: Engine, **asked: Any) -> np.ndarray:
@@ -143,7 +143,7 @@ def test_requests_beside_each_other_paint_what_each_does_alone(wide: Engine) -> 
 
 
 def test_branches_that_share_the_prompt_need_no_room_for_it_each(_family: None) -> None:
-    """Three contexts of four pages are twelve; what is its own of each is four, and a page for either fork."""
+    """Three contexts of four pages are twelve; of their own they have four, and a page for either fork."""
     with opened(6) as engine:
         paint(engine)
         with pytest.raises(

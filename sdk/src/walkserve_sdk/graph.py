@@ -33,7 +33,7 @@ class Node:
             to one or several of them.
         branch: Which continuation of the component's cache and state the call belongs to.
         when: Name of a bool; in a turn where it is false the node is skipped and gives nothing.
-        keeps: False for a call that only reads the cache.
+        keeps: False for a call that only reads the cache, and the state.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Sequential:
 
 
 class Parallel:
-    """Parts that may run at the same time; none sees what another gives."""
+    """Parts that may run at the same time; none sees what another gives. Equal calls are computed once."""
 
     def __init__(self, *parts: Part) -> None:
         self.parts = _parts("Parallel", parts)

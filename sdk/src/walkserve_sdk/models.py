@@ -26,9 +26,10 @@ MOST_NAME = 100
 """Characters of a part's name."""
 
 Budget = Mapping[Component | OnBranch, tuple[int, int]]
-"""Per cached component: tokens it starts with, and the most it may add to them, on each of its branches. For a
-branch that is forked, ``component.on("branch")``: the same of what it does not share with the one it is forked
-from."""
+"""Per cached component: tokens it starts with, and the most it may add to them, on each of its branches.
+
+Per branch that is forked, ``component.on("branch")``: the same of what it does not share with the one that
+it is forked from."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from walkserve.graph.lower import lower_model
 from walkserve.graph.plan import Block, FanOp, LoopOp, Op, Plan
 from walkserve_sdk import (
@@ -392,3 +394,39 @@ def test_a_stream_of_the_client_is_read_and_nobody_writes_it() -> None:
 
     plan = lower_model(Live)["read"]
     assert (plan.reads, plan.writes, the_loop(plan).streams) == (("frames",), (), ("frames",))
+
+
+def twins(*parts: Any) -> list[int | None]:
+    return [op.twins for op in plan_of(*parts).ops]
+
+
+PEEK = Node(lm, "peek", takes="x", gives="y", keeps=False)
+
+
+def test_nodes_side_by_side_that_take_the_same_and_keep_nothing_may_be_equal() -> None:
+    other = Node(lm, "peek", takes="x", gives="z", keeps=False, branch="other", when="wanted", to=words)
+    assert twins(Parallel(PEEK, Node(tool, "see", gives="a"), other)) == [0, None, 0]
+
+
+def test_a_name_from_outside_is_one_and_the_same_to_all_parts_of_a_parallel() -> None:
+    plan = plan_of(
+        Loop(Parallel(PEEK, Node(lm, "peek", takes="x", gives="z", keeps=False, to=words)), times=2)
+    )
+    body = the_loop(plan).body
+    assert the_loop(plan).imports == ((plan.inputs[0][1], 0),)
+    assert [child.twins for child in body.children if isinstance(child, Op)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Node(lm, "look", takes="x", gives="z", keeps=False, to=words),
+        Node(lm, "peek", takes=("x", "w"), gives="z", keeps=False, to=words),
+        Node(lm, "peek", takes="x", gives="z", branch="other", to=words),
+        Node(lm, "peek", takes="x", gives=("z", "w"), keeps=False, to={"z": words}),
+        Sequential(Node(lm, "peek", takes="x", gives="z", keeps=False, to=words)),
+    ],
+    ids=["another method", "another value", "it keeps", "more values", "no direct part"],
+)
+def test_others_are_never_equal(other: Any) -> None:
+    assert twins(Parallel(PEEK, other)) == [None, None]

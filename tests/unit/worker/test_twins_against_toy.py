@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-
 from tests.unit.worker.test_against_toy import Kept, Rig, heard, on, seeds
+
 from walkserve_sdk import (
     Component,
     Fan,
@@ -190,7 +190,7 @@ def test_the_same_rows_are_computed_and_the_same_comes_out(
     got = rig.run(request)
     assert of_real["lm"].computed == of_toy["lm"].computed
     (worker,) = rig.workers.values()
-    reported = worker.tally.report("", "", {}).methods
+    reported = worker.tally.report("", "", {}, {}).methods
     assert sum(one.spared for one in reported) == wanted.shared
     for name, items in wanted.outputs.items():  # rows of a Fan are in order, each for itself
         assert sorted(got.outputs[name], key=told) == sorted(items, key=told)

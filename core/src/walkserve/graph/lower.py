@@ -48,13 +48,12 @@ def _fans(block: Block) -> list[FanOp]:
 def _mark_twins(beside: list[Op]) -> None:
     """Which nodes of one Parallel may be equal in some turn: they take the same, and leave nothing behind.
 
-    What they give has the same names, or is one value, whatever each calls it.
+    They give one value, whatever each calls it, or none: of several each would have the same names.
     """
     alike: dict[Any, list[Op]] = defaultdict(list)
     for op in beside:
-        if not op.takes_turns and not op.reads:
-            names = frozenset(op.gives_names) if len(op.gives_names) != 1 else None
-            alike[op.key, frozenset(op.takes), names].append(op)
+        if not op.takes_turns and not op.reads and len(op.gives) <= 1:
+            alike[op.key, frozenset(op.takes), len(op.gives)].append(op)
     for ops in alike.values():
         for op in ops if len(ops) > 1 else ():
             op.twins = ops[0].index

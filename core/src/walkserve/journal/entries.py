@@ -81,8 +81,8 @@ class Sized(Entry, frozen=True, kw_only=True):
     """Its sizes are known.
 
     Args:
-        budget: Cached component, or a branch of one (``llm@no_text``) -> tokens it starts with, and the most it
-            may add.
+        budget: Cached component, or a branch of one (``llm@no_text``) -> tokens it starts with, and the most
+            it may add.
         pages: Cached component -> pages to reserve.
         cut: The option that was cut to what fits, with its new value.
     """

@@ -84,7 +84,6 @@ class Twins:
 
 
 def _as_of(call: Call, result: RowResult) -> RowResult:
-    """What an equal call gave, by this one's names: a single value may have another."""
-    names = call.op.gives_names
-    gives = dict(zip(names, result.gives.values(), strict=False)) if len(names) == 1 else result.gives
+    """What an equal call gave, by this one's name for it."""
+    gives = dict(zip(call.op.gives_names, result.gives.values(), strict=False))
     return replace(result, gives=gives, state=UNCHANGED)

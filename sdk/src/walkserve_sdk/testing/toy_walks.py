@@ -280,14 +280,12 @@ class Computed:
             and self.call.content == call.content
             and self.call.values.keys() == call.values.keys()
             and all(value is call.values[name] for name, value in self.call.values.items())
-            and (len(self.node.gives) == len(node.gives) == 1 or set(self.node.gives) == set(node.gives))
+            and len(self.node.gives) == len(node.gives) <= 1
         )
 
     def as_of(self, node: Node, call: ToyCall) -> Mapping[str, Any]:
-        """What it gave, counted and said, as if the other call had; a single value by that one's name."""
+        """What it gave, counted and said, as if the other call had, by that one's name for it."""
         call._stop = self.call._stop
         for name, by in self.call._counted.items():
             call.count(name, by)
-        if len(node.gives) == 1:
-            return dict(zip(node.gives, self.gives.values(), strict=False))
-        return self.gives
+        return dict(zip(node.gives, self.gives.values(), strict=False))
