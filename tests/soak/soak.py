@@ -98,10 +98,9 @@ class Soak:
         before = self.soaked.before = await asyncio.to_thread(look, self._url, self._temporary)
         await self._timed("states", self._hold_states())
         await self._timed("storm", self._storm(alone))
-        self.soaked.seconds["settling"] = await self._settle()
+        self.soaked.seconds["settling"], _ = await self._settle()
         await self._check(alone)
-        await self._settle()
-        self.soaked.after = await asyncio.to_thread(look, self._url, self._temporary)
+        _, self.soaked.after = await self._settle()
         self.soaked.wrong.extend(self.soaked.after.differs(before, growth=GROWTH))
         return self.soaked
 
@@ -224,16 +223,20 @@ class Soak:
                 self.soaked.busy_samples += all(model["running"] and model["waiting"] for model in models)
                 await asyncio.sleep(0.05)
 
-    async def _settle(self) -> float:
-        """Wait until nothing is held; how long that took. It need not come about: the standing tells."""
+    async def _settle(self) -> tuple[float, Standing]:
+        """Wait until nothing is held; how long that took, and how the server stands then.
+
+        It need not come about. Whoever looks is held too, by a connection that the server closes in its time,
+        so it looks again where something differs.
+        """
         began = time.monotonic()
-        while time.monotonic() - began < SETTLE_S:
+        while True:
             standing = await asyncio.to_thread(look, self._url, self._temporary)
             before = self.soaked.before
-            if standing.is_idle and before is not None and not standing.differs(before, growth=GROWTH):
-                break
+            is_settled = standing.is_idle and before and not standing.differs(before, growth=GROWTH)
+            if is_settled or time.monotonic() - began > SETTLE_S:
+                return time.monotonic() - began, standing
             await asyncio.sleep(0.1)
-        return time.monotonic() - began
 
 
 async def _wait_ready(asking: httpx.AsyncClient, wanted: bool) -> float:

@@ -920,21 +920,32 @@ def ends_alike(
     ranks: tuple[str, str, str] = ("rank0", "rank1", "rank2"),
     seed: int = 0,
 ) -> str:
-    """Walk it in both: it ends in both, or fails in both with the same words, which are returned."""
+    """Walk it in both: it ends in both, or fails in both with the same words, which are returned.
+
+    Or only one of them comes to its end, with what there is where nothing is full: whether a stream's end is
+    known when its last item is handed over is a matter of timing, and a reader that hears of it later takes
+    one more turn, for which the stream that it writes needs room.
+    """
+
+    def walked(walk: Callable[[], Any]) -> tuple[Any, str]:
+        try:
+            return walk(), ""
+        except WalkFailed as failed:
+            return None, str(failed)
+
     kind = diamond(streams)
     toy, real = kind(), kind()
     request = toy.request(options={"seed": 3, "writes": writes, "reads": reads, "nth": nth})
     fakes = {"a": Writes(), "r": Relays(), "b": Reads()}
     rig = Rig(real, fakes, {name: f"toy.{rank}" for name, rank in zip("arb", ranks, strict=True)}, seed)
-    try:
-        wanted = toy_walk(toy, fakes, request)
-    except WalkFailed as failed:
-        with pytest.raises(WalkFailed) as same:
-            rig.run(request)
-        assert str(same.value) == str(failed)
-        return str(failed)
-    assert rig.run(request) == wanted
-    return ""
+    wanted, stalled = walked(lambda: toy_walk(toy, fakes, request))
+    given, failed = walked(lambda: rig.run(request))
+    if bool(stalled) != bool(failed):
+        wide = diamond(tuple(Stream(stream.policy) for stream in streams))()  # type: ignore[arg-type]
+        assert (given if stalled else wanted) == toy_walk(wide, fakes, request)
+        return ""
+    assert (given, failed) == (wanted, stalled)
+    return failed
 
 
 policies = st.one_of(

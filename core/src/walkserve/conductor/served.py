@@ -134,7 +134,7 @@ class Served:
                             pool.pages * pool.page_size,
                         )
                         for name, pool in self.pools.items()
-                        if name in worker.components
+                        if name in worker.components and name in self.model.spec.components
                     },
                     budgets=worker.budgets,
                 )
