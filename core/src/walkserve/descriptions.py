@@ -16,6 +16,9 @@ from walkserve_sdk.option_notes import OptionNote, option_notes
 
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "audio.speech": ("POST /v1/audio/speech", "GET /v1/audio/voices"),
+    "images.generations": ("POST /v1/images/generations",),
+    "images.edits": ("POST /v1/images/edits",),
+    "chat.completions": ("POST /v1/chat/completions",),
 }
 """A standard surface's routes. What every model has, whatever it declares, stands under no surface."""
 

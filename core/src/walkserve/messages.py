@@ -259,9 +259,10 @@ class Halt(Message, frozen=True):
 
 
 class Admitted(Message, frozen=True):
-    """The request is given its caches and runs."""
+    """The request is given its caches and runs. So many tokens its caches start with."""
 
     tag: int
+    input_tokens: int = 0
 
 
 class ItemsTaken(Message, frozen=True):

@@ -23,7 +23,7 @@ from walkserve_sdk.ports import Audio, Image, Output, Record, Tensor, Text, Vide
 from walkserve_sdk.requests import Options, Part, Request, SamplingParams
 from walkserve_sdk.runtime import Batch, CacheView, Gives, KVShape, Stop, causal, token_count
 from walkserve_sdk.streams import ChunkPolicy, Each, Fixed, Helping, LeftContext, SlidingWindow, Stream
-from walkserve_sdk.surfaces import SpeechAsk
+from walkserve_sdk.surfaces import ChatAsk, ChatMessage, ImageAsk, SpeechAsk
 from walkserve_sdk.tracks import Fork, Outcome, Step, Track, track
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
     "CacheView",
     "Cancelled",
     "Checkpoint",
+    "ChatAsk",
+    "ChatMessage",
     "ChunkPolicy",
     "Component",
     "ComponentError",
@@ -48,6 +50,7 @@ __all__ = [
     "Helping",
     "Hub",
     "Image",
+    "ImageAsk",
     "KVShape",
     "LeftContext",
     "LoadError",

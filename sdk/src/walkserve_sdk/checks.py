@@ -9,6 +9,7 @@ from walkserve_sdk.checks_graph import Found, GraphCheck, check_owned
 from walkserve_sdk.checks_tracks import check_acyclic, check_prepare, check_used, stream_ends
 from walkserve_sdk.errors import DeclarationError
 from walkserve_sdk.graph import WalkGraph
+from walkserve_sdk.ports import Image, Kind, Output, Record
 from walkserve_sdk.requests import Options
 from walkserve_sdk.streams import Stream
 from walkserve_sdk.surfaces import SURFACES
@@ -25,6 +26,8 @@ def check(model: type, found: Found) -> tuple[dict[str, str], dict[str, str]]:
     """
     _check_options(model)
     _check_surfaces(model)
+    _check_output(model, "previews", Image)
+    _check_output(model, "token_scores", Record)
     for graph in found[WalkGraph].values():
         GraphCheck(model, graph, found).run()
     for track in found[TrackSpec].values():
@@ -63,3 +66,15 @@ def _check_surfaces(model: type) -> None:
             raise DeclarationError(
                 f"{place}: {name!r} is a standard surface; a family has it by its method {SURFACES[name]}"
             )
+
+
+def _check_output(model: type, name: str, kind: type[Kind]) -> None:
+    """One whose name says what it is for."""
+    found = getattr(model, name, None)
+    if found is not None and not (
+        isinstance(found, Output) and isinstance(found.kind, kind) and found.many and found.name == name
+    ):
+        raise DeclarationError(
+            f"{model.__name__}.{name}: it is declared here, {name} = Output({kind.__name__}(), many=True),"
+            f" got {found!r}"
+        )

@@ -76,6 +76,14 @@ class Model:
     refused before."""
     takes_speed: ClassVar[bool] = False
     """Whether it reads ``SpeechAsk.speed``; where not, it is always 1."""
+    previews: ClassVar[Output | None] = None
+    """``previews = Output(Image(), many=True)``: what a picture looks like before it is done. Then
+    ``image_request`` reads ``ImageAsk.partial_images``; of a family without it, a client that wants to see
+    some is refused before."""
+    token_scores: ClassVar[Output | None] = None
+    """``token_scores = Output(Record(), many=True)``: one record for each token of the text, in order, with
+    what ``walkserve_sdk.nn.scores`` tells of it. Then ``chat_request`` reads ``ChatAsk.top_logprobs``; of a
+    family without it, a client that wants to know how likely tokens were is refused before."""
     voices: Sequence[str] = ()
     """Those of this checkpoint, as it spells them; the first speaks where a client names none. Read by
     ``setup``, for they are the checkpoint's and not the family's. Clients are told them."""
@@ -132,8 +140,24 @@ class Model:
 
     def speech_request(self, ask: surfaces.SpeechAsk) -> Request:
         """Make a request of ``POST /v1/audio/speech``. Overriding it gives the family that route."""
-        raise UnsupportedSurface(
-            f"this model does not speak; it offers {', '.join(self.surfaces()) or 'no route'}"
+        raise self._without("speak")
+
+    def image_request(self, ask: surfaces.ImageAsk) -> Request:
+        """Make a request of ``POST /v1/images/generations``. Overriding it gives the family that route."""
+        raise self._without("paint")
+
+    def edit_request(self, ask: surfaces.ImageAsk) -> Request:
+        """Make a request of ``POST /v1/images/edits``: ``ask`` has at least one image. Overriding it gives
+        the family that route; where it is the same as painting, with ``edit_request = image_request``."""
+        raise self._without("edit images")
+
+    def chat_request(self, ask: surfaces.ChatAsk) -> Request:
+        """Make a request of ``POST /v1/chat/completions``. Overriding it gives the family that route."""
+        raise self._without("chat")
+
+    def _without(self, what: str) -> UnsupportedSurface:
+        return UnsupportedSurface(
+            f"this model does not {what}; it offers {', '.join(self.surfaces()) or 'no route'}"
         )
 
     # --- what the runtime and a family use --------------------------------------------------------

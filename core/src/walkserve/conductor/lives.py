@@ -336,7 +336,7 @@ class Lives:
         life.mark("admitted")
         if life.journal is not None:
             life.journal.admitted()
-        self._say(life.client, m.Admitted(life.tag))
+        self._say(life.client, m.Admitted(life.tag, life.usage["input_tokens"]))
 
     def _start(self, life: Life) -> None:
         with self._blamed_on(life):

@@ -14,12 +14,14 @@ from litestar.types import Message, Scope
 from walkserve.extensions import Extensions
 from walkserve.http.access import logged
 from walkserve.http.callers import Caller
+from walkserve.http.chat import chat_route
 from walkserve.http.client_ids import labelled
 from walkserve.http.cors import shared
 from walkserve.http.extended import extended_routes
 from walkserve.http.generate import generate_route
 from walkserve.http.guard import guarded
 from walkserve.http.ids import request_id
+from walkserve.http.images import image_routes
 from walkserve.http.metrics import metrics_route
 from walkserve.http.models import model_routes
 from walkserve.http.patience import patient
@@ -55,6 +57,8 @@ def create_app(
             metrics_route(caller),
             speech_route(caller, models, settings),
             voices_route(models),
+            *image_routes(caller, models, settings),
+            chat_route(caller, models, settings),
             generate_route(caller, models, settings),
             stream_route(caller, models, settings),
             *extended_routes(extensions.routes, caller, models, settings),

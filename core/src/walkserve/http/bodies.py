@@ -15,18 +15,44 @@ from walkserve_sdk.errors import BadRequest, Cancelled
 StructT = TypeVar("StructT", bound=Struct)
 
 
-async def read_object(request: Request[Any, Any, Any], limit_bytes: int, *, also: str = "") -> dict[str, Any]:
+async def read_object(
+    request: Request[Any, Any, Any], limit_bytes: int, *, also: str = "", media_bytes: int = 0
+) -> dict[str, Any]:
     """The JSON object in a request's body.
 
     Args:
         also: Another content type that the route reads, for who sends a third.
+        media_bytes: What files that are data URLs may have together, besides the limit.
 
     Raises:
         BadRequest: It is no JSON object, too large, or of another content type.
         Cancelled: The client left before it was complete.
     """
     _check_type(request, also)
-    return json_object("the body", b"".join([piece async for piece in body_pieces(request, limit_bytes)]))
+    most_bytes = limit_bytes + media_bytes // 3 * 4  # base64 takes four bytes for three
+    body = b"".join([piece async for piece in body_pieces(request, most_bytes)])
+    if len(body) > limit_bytes and len(body) - _data_urls(body) > limit_bytes:
+        raise BodyTooLarge(
+            f"the body has more than {limit_bytes:,} bytes besides files in data URLs, which is the most this"
+            " route reads"
+        )
+    return json_object("the body", body)
+
+
+MOST_FILES = 1024
+"""Data URLs in a body."""
+
+
+def _data_urls(body: bytes) -> int:
+    """Bytes of the strings in JSON that are data URLs: however many they are, they make few objects."""
+    size_bytes = at = 0
+    for _ in range(MOST_FILES):
+        begin = body.find(b'"data:', at)
+        at = body.find(b'"', begin + 1)
+        if begin < 0 or at < 0:
+            break
+        size_bytes += at - begin
+    return size_bytes
 
 
 def _number(text: str) -> int | float:

@@ -73,6 +73,7 @@ class Call:
         self._arrived = asyncio.Event()
         self._writing = writing
         self._say = say
+        self._input_tokens = 0
         self._moved = asyncio.Event()  # rung and replaced whenever who waits to write may go on
 
     # --- its client writes ------------------------------------------------------------------------
@@ -140,6 +141,21 @@ class Call:
             self._events.append(Failed(_CANCELLED))
             self._arrived.set()
 
+    def settle(self, finish_reason: str, output_tokens: int) -> m.RequestEnded:
+        """Its client has all that it wants: what still runs of it is given back, and it has ended well.
+
+        Args:
+            output_tokens: How many its client has had, for nobody else will say so.
+        """
+        usage = {"input_tokens": self._input_tokens, "output_tokens": output_tokens}
+        ended = m.RequestEnded(self.tag, finish_reason, self.record.seed, {}, usage, {})
+        if not self.is_over:
+            self._cancel()
+            self.waiting_bytes = 0
+            self._events.clear()
+            self._end(Done(ended))
+        return ended
+
     # --- said by the Caller -----------------------------------------------------------------------
 
     def give(self, output: str, item: Item, size_bytes: int, row: int | None = None) -> None:
@@ -158,6 +174,8 @@ class Call:
             self._writing.took(message)
             self._ring()
         else:
+            if isinstance(message, m.Admitted):
+                self._input_tokens = message.input_tokens
             self._end(self._delivery.hear(message))
 
     def fail(self, fault: m.Fault) -> None:

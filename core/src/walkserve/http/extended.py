@@ -20,6 +20,7 @@ from walkserve.http.extended_docs import JSON, extended_operation
 from walkserve.http.extended_reading import Asked, BodyReader, read_asked
 from walkserve.http.extended_sockets import extended_socket
 from walkserve.http.media_checks import by_name, check_media
+from walkserve.http.models import having
 from walkserve.http.problems import documented
 from walkserve.http.running import Running, written
 from walkserve.http.settings import HttpSettings
@@ -44,8 +45,8 @@ def extended_routes(
 def _posted(
     route: Route[Any], caller: Caller, models: Mapping[str, Model], settings: HttpSettings
 ) -> BaseRouteHandler:
-    having = {name: model for name, model in models.items() if route.surface in type(model).surfaces()}
-    reader = BodyReader(route.fields, having, settings)
+    served = having(models, route.surface)
+    reader = BodyReader(route.fields, served, settings)
     offered = (JSON, *route.media, *((SSE, NDJSON) if route.events is not None else ()))
 
     @post(
@@ -55,7 +56,7 @@ def _posted(
         description=route.description,
         tags=[route.surface],
         media_type=JSON,
-        operation_class=extended_operation(route, having),
+        operation_class=extended_operation(route, served),
         responses=documented(400, 404, 406, 408, 413, 415, 429, 500, 503, 504),
         request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,15 +13,14 @@ from litestar.openapi.spec import (
     OpenAPIResponse,
     OpenAPIType,
     Operation,
-    RequestBody,
     Schema,
 )
 
 from walkserve.http.event_answers import NDJSON, SSE
 from walkserve.http.examples import Shown
 from walkserve.http.forms import FORM
+from walkserve.http.operation_docs import operation
 from walkserve.http.option_docs import Written, family_options, same_options
-from walkserve.http.terms_docs import PARAMETERS
 from walkserve_sdk import Model
 from walkserve_sdk.serving import Route
 
@@ -52,21 +50,11 @@ def extended_operation(route: Route[Any], having: Mapping[str, Model]) -> type[O
     example: Example = Shown(summary=route.summary, value={"model": "a-model", **route.example})
     own = schema_of(route.fields)
     body = {
-        JSON: OpenAPIMediaType(schema=_body(_in_json(own), having), examples={"one": example}),
-        FORM: OpenAPIMediaType(schema=_body(_in_form(own), having, is_form=True)),
+        JSON: OpenAPIMediaType(schema=body_schema(in_json(own), having), examples={"one": example}),
+        FORM: OpenAPIMediaType(schema=body_schema(in_form(own), having, is_form=True)),
     }
-
-    @dataclass
-    class ExtendedOperation(Operation):
-        def __post_init__(self) -> None:
-            self.request_body = RequestBody(content=body, required=True)
-            self.parameters = [*(self.parameters or ()), *PARAMETERS]
-            self.responses = dict(self.responses or {})
-            self.responses["200"] = OpenAPIResponse(
-                description=route.summary, headers={**_HEADERS}, content=_answers(route)
-            )
-
-    return ExtendedOperation
+    answer = OpenAPIResponse(description=route.summary, headers={**_HEADERS}, content=_answers(route))
+    return operation(body, answer)
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -97,7 +85,7 @@ def _inlined(schema: Any, parts: Mapping[str, Any], within: tuple[str, ...]) -> 
             return schema
 
 
-def _body(own: Mapping[str, Any], having: Mapping[str, Model], *, is_form: bool = False) -> Schema:
+def body_schema(own: Mapping[str, Any], having: Mapping[str, Model], *, is_form: bool = False) -> Schema:
     """The route's fields, and the options of what has the surface here: others are refused.
 
     Those of a form have one name each: beside files, tools that read this cannot say what may not stand
@@ -122,28 +110,28 @@ def _body(own: Mapping[str, Any], having: Mapping[str, Model], *, is_form: bool 
     )
 
 
-def _in_json(schema: Any) -> Any:
+def in_json(schema: Any) -> Any:
     """As it comes in JSON: bytes are base64 or a data URL, to which no validator holds them by itself."""
     match schema:
         case {"contentEncoding": "base64"}:
             return {**schema, "pattern": _BASE64}
         case dict():
-            return {key: _in_json(value) for key, value in schema.items()}
+            return {key: in_json(value) for key, value in schema.items()}
         case list():
-            return [_in_json(value) for value in schema]
+            return [in_json(value) for value in schema]
         case _:
             return schema
 
 
-def _in_form(schema: Any) -> Any:
+def in_form(schema: Any) -> Any:
     """As it comes in a form: bytes are files there."""
     match schema:
         case {"contentEncoding": "base64", **rest}:
-            return _in_form(rest) | {"format": "binary"}
+            return in_form(rest) | {"format": "binary"}
         case dict():
-            return {key: _in_form(value) for key, value in schema.items()}
+            return {key: in_form(value) for key, value in schema.items()}
         case list():
-            return [_in_form(value) for value in schema]
+            return [in_form(value) for value in schema]
         case _:
             return schema
 
@@ -175,6 +163,19 @@ def _answers(route: Route[Any]) -> dict[str, OpenAPIMediaType]:
 
 def _header(description: str, kind: OpenAPIType) -> OpenAPIHeader:
     return OpenAPIHeader(schema=Schema(type=kind), description=description)
+
+
+def events_schema(event: dict[str, Any], example: Any, about: str) -> OpenAPIMediaType:
+    """Server-sent events with OpenAI's data; one named `error` has the body of an error response."""
+    failed = {
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"$ref": "#/components/schemas/Problem"}},
+    }
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": {"oneOf": [event, failed]}}
+    whole = {"type": "object", "required": ["data"], "properties": {"data": data}, "description": about}
+    shown: Example = Shown(summary=about, value={"data": msgspec.json.encode(example).decode()})
+    return OpenAPIMediaType(schema=Written(value=whole), examples={"one": shown})
 
 
 _HEADERS = {

@@ -118,6 +118,11 @@ def require_surface(name: str, model: Model, surface: str) -> None:
         )
 
 
+def having(models: Mapping[str, Model], surface: str) -> dict[str, Model]:
+    """Those that have a surface."""
+    return {name: model for name, model in models.items() if surface in type(model).surfaces()}
+
+
 def model_routes(
     caller: Caller,
     models: Mapping[str, Model],

@@ -13,6 +13,7 @@ from walkserve.http.answers import Answer, Client
 from walkserve.http.bodies import read_object
 from walkserve.http.callers import Caller
 from walkserve.http.calls import Call
+from walkserve.http.models import having
 from walkserve.http.problems import documented
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_answers import write_speech
@@ -25,7 +26,7 @@ from walkserve_sdk import Model, Request
 
 def speech_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettings) -> BaseRouteHandler:
     """The route."""
-    speaking = {name: model for name, model in models.items() if SURFACE in type(model).surfaces()}
+    speaking = having(models, SURFACE)
 
     @post(
         "/v1/audio/speech",

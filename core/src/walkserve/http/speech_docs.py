@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from litestar.openapi.spec import (
     Example,
@@ -13,14 +12,13 @@ from litestar.openapi.spec import (
     OpenAPIType,
     Operation,
     Reference,
-    RequestBody,
     Schema,
 )
 
+from walkserve.http.operation_docs import operation
 from walkserve.http.option_docs import family_options, same_options
 from walkserve.http.sentences import MOST_CHARS
 from walkserve.http.speech_reading import DEFAULT_FORMAT, SPEEDS, SPLITS, STREAM_FORMATS
-from walkserve.http.terms_docs import PARAMETERS
 from walkserve.media.formats import FORMATS
 from walkserve_sdk import Model
 
@@ -227,17 +225,9 @@ def _sounds() -> dict[str, OpenAPIMediaType]:
 def speech_operation(speaking: Mapping[str, Model]) -> type[Operation]:
     """The route reads its body and writes its answer itself, so that OpenAPI has to be told of both."""
     content = {"application/json": OpenAPIMediaType(schema=_body(speaking), examples=_EXAMPLES)}
-
-    @dataclass
-    class SpeechOperation(Operation):
-        def __post_init__(self) -> None:
-            self.request_body = RequestBody(content=content, required=True)
-            self.parameters = [*(self.parameters or ()), *PARAMETERS]
-            self.responses = dict(self.responses or {})
-            self.responses["200"] = OpenAPIResponse(
-                description="The sound: a whole file, its bytes as they are made, or events with them.",
-                headers=_HEADERS,
-                content=_sounds(),
-            )
-
-    return SpeechOperation
+    answer = OpenAPIResponse(
+        description="The sound: a whole file, its bytes as they are made, or events with them.",
+        headers=_HEADERS,
+        content=_sounds(),
+    )
+    return operation(content, answer)
