@@ -13,7 +13,7 @@ def install(folder: Path, family: str = "trial") -> str:
 
     Args:
         folder: An empty one; it has to stay as long as whoever needs the family.
-        family: ``"trial"``, ``"album"``, ``"futures"``, ``"guided"`` or ``"robot"``.
+        family: ``"trial"``, ``"album"``, ``"easel"``, ``"futures"``, ``"guided"`` or ``"robot"``.
     """
     info = folder / f"walk_plugin_{family}-0.0.0.dist-info"
     info.mkdir(parents=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.families import trial
 
 START_S = 90
 GOLDEN = Path(__file__).parents[2] / "plugins/orpheus/tests/data/golden"
@@ -121,3 +122,17 @@ def start_server(tmp_path: Path) -> Iterator:
     for server in started:
         if server.process.poll() is None:
             server.kill()
+
+
+@pytest.fixture(scope="session")
+def easel_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server of the family that writes and paints, beside a voice that does neither."""
+    folder = tmp_path_factory.mktemp("easel")
+    environ = {"PYTHONPATH": trial.install(folder / "site", "easel")}
+    arguments = ("easel", "orpheus:toy", "--port", "0", "--max-image-pixels", "1000000", "--deterministic")
+    server = RunningServer(*arguments, log=folder / "log", environ=environ)
+    try:
+        yield server.wait_until_ready()
+    finally:
+        code = server.stop()
+    assert code == 0, server.printed

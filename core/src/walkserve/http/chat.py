@@ -51,7 +51,7 @@ def chat_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
             def submit(one: Request) -> Call:
                 return caller.submit(asked.model, one, on_cut=client.abort, terms=terms)
 
-            with Siblings(asked.requests, submit) as siblings:
+            with Siblings(asked.requests, submit, asked.called) as siblings:
                 await write_chat(asked, Answers(asked, siblings), client)
 
         return Answer(write)

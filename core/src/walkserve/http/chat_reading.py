@@ -78,6 +78,7 @@ class Chat:
         token_scores: That of the output with what is told of tokens; empty where there is none.
         top: How many likely tokens are told for each; None where nothing is told of tokens.
         has_usage: Whether a stream tells it.
+        called: What the family calls something -> what its client does.
     """
 
     model: str
@@ -89,6 +90,7 @@ class Chat:
     top: int | None
     is_streamed: bool
     has_usage: bool
+    called: Mapping[str, str]
 
 
 def read_chat(models: Mapping[str, Model], given: dict[str, Any], *, media_bytes: int) -> Chat:
@@ -115,9 +117,12 @@ def read_chat(models: Mapping[str, Model], given: dict[str, Any], *, media_bytes
         top_logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         options=rest if length is None else {**rest, family.length_option: getattr(fields, length)},
     )
-    first = _ask(model, ask, length)
+    called = {"text": "messages", "image": "messages"}
+    if length is not None:
+        called[family.length_option] = length
+    first = _ask(model, ask, called)
     seeds = sibling_seeds(first.seed, fields.n or 1)
-    others = (_ask(model, replace(ask, options={**ask.options, "seed": seed}), length) for seed in seeds[1:])
+    others = (_ask(model, replace(ask, options={**ask.options, "seed": seed}), called) for seed in seeds[1:])
     text, image = _output(model, first, Text), _output(model, first, Image)
     if text is None and image is None:
         raise ComponentError(f"{name}: its chat_request asks for neither text nor an image")
@@ -131,6 +136,7 @@ def read_chat(models: Mapping[str, Model], given: dict[str, Any], *, media_bytes
         top=ask.top_logprobs,
         is_streamed=bool(fields.stream),
         has_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        called=called,
     )
 
 
@@ -165,14 +171,11 @@ def _length_field(fields: ChatFields, family: type[Model], rest: Mapping[str, An
     return said[0]
 
 
-def _ask(model: Model, ask: ChatAsk, length: str | None) -> Request:
+def _ask(model: Model, ask: ChatAsk, called: Mapping[str, str]) -> Request:
     try:
         return model.chat_request(ask)
     except BadRequest as wrong:
-        if wrong.param in ("text", "image"):  # as they are called on the wire
-            wrong.param = "messages"
-        elif length is not None and wrong.param == model.length_option:
-            wrong.param = length
+        wrong.param = called.get(wrong.param or "", wrong.param)
         raise
 
 

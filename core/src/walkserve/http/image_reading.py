@@ -16,6 +16,8 @@ from walkserve_sdk import Image, ImageAsk, Model, Request
 from walkserve_sdk.errors import BadRequest, ComponentError, shown
 
 GENERATIONS, EDITS = "images.generations", "images.edits"
+FIELDS = {"text": "prompt"}
+"""What a family calls something -> what it is called on the wire."""
 MOST = 10
 """Pictures of one request."""
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
@@ -190,7 +192,7 @@ def _ask(make: Callable[[ImageAsk], Request], ask: ImageAsk) -> Request:
     try:
         return make(ask)
     except BadRequest as wrong:
-        wrong.param = "prompt" if wrong.param == "text" else wrong.param  # as it is called on the wire
+        wrong.param = FIELDS.get(wrong.param or "", wrong.param)
         raise
 
 

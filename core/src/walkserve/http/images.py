@@ -17,7 +17,7 @@ from walkserve.http.extended_reading import BodyReader
 from walkserve.http.forms import FORM, is_form
 from walkserve.http.image_answers import write_pictures
 from walkserve.http.image_docs import EDIT, GENERATE, image_operation
-from walkserve.http.image_reading import EDITS, GENERATIONS, EditFields, Pictures, read_pictures
+from walkserve.http.image_reading import EDITS, FIELDS, GENERATIONS, EditFields, Pictures, read_pictures
 from walkserve.http.media_checks import check_media
 from walkserve.http.models import having
 from walkserve.http.problems import UnsupportedMediaType, documented
@@ -76,7 +76,7 @@ def image_routes(
             def submit(request: Request) -> Call:
                 return caller.submit(pictures.model, request, on_cut=client.abort, terms=terms)
 
-            with Siblings(pictures.requests, submit) as siblings:
+            with Siblings(pictures.requests, submit, FIELDS) as siblings:
                 await write_pictures(pictures, surface, siblings, client)
 
         return Answer(write)

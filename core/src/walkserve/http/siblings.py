@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
+
+from msgspec.structs import replace
 
 from walkserve.delivery import Done, Failed
 from walkserve.http.calls import Call, Items
@@ -26,10 +28,16 @@ class Siblings:
     """The calls of one request, from which what they give is taken together.
 
     Leaving a ``with`` block cancels what still runs. Where one fails, so does the whole.
+
+    Args:
+        fields: What a family calls something -> what its client does, for failures.
     """
 
-    def __init__(self, requests: Sequence[Request], submit: Callable[[Request], Call]) -> None:
+    def __init__(
+        self, requests: Sequence[Request], submit: Callable[[Request], Call], fields: Mapping[str, str]
+    ) -> None:
         self.ended: dict[int, RequestEnded] = {}
+        self._fields = fields
         self._open = ExitStack()
         self._failed: Fault | None = None
         self._taking: dict[asyncio.Task[list[Items | Done | Failed]], int] = {}
@@ -49,7 +57,7 @@ class Siblings:
             Faulted: One has failed; all that came before has been taken.
         """
         if self._failed is not None:
-            raise Faulted(self._failed)
+            raise self._fault(self._failed)
         for index, call in enumerate(self._calls):
             if index not in self.ended and index not in self._taking.values():
                 self._taking[asyncio.ensure_future(call.take())] = index
@@ -67,8 +75,11 @@ class Siblings:
                     self.ended[index] = event.ended
                 came.append((index, event))
         if self._failed is not None and not came:
-            raise Faulted(self._failed)
+            raise self._fault(self._failed)
         return came
+
+    def _fault(self, fault: Fault) -> Faulted:
+        return Faulted(replace(fault, param=self._fields.get(fault.param or "", fault.param)))
 
     def settle(self, index: int, finish_reason: str, output_tokens: int) -> RequestEnded:
         """An answer is complete, whatever its call might still give: that is not computed any more."""
