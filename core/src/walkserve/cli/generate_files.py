@@ -10,6 +10,7 @@ from typing import Any
 
 import rich_click as click
 
+from walkserve.media import pictures
 from walkserve.media.formats import FORMATS, SoundFormat, format_of_suffix
 from walkserve_sdk import Model, Part
 from walkserve_sdk.errors import did_you_mean
@@ -18,6 +19,7 @@ from walkserve_sdk.ports import Audio, Image, Kind, Record, Tensor, Video
 ARRAYS: tuple[type[Kind], ...] = (Tensor, Image, Video)
 SUFFIXES = (
     *(suffix for format in FORMATS.values() for suffix in format.suffixes),
+    *(suffix for format in pictures.FORMATS.values() for suffix in format.suffixes),
     ".npy",
     ".json",
     ".safetensors",
@@ -75,16 +77,25 @@ def chosen_outputs(family: str, model: type[Model], out: Path, asked: Sequence[s
             )
     if out.suffix.lower() == ".safetensors":
         return tuple(asked or outputs)
-    kinds: tuple[type[Kind], ...] = {".npy": ARRAYS, ".json": (Record,)}.get(out.suffix.lower(), (Audio,))
-    fit = [name for name in asked or outputs if isinstance(outputs[name].kind, kinds)]
+    kinds = _kinds(out.suffix.lower())
+    # what a picture looks like before it is done has to be asked for
+    offered = asked or [name for name, output in outputs.items() if output is not model.previews]
+    fit = [name for name in offered if isinstance(outputs[name].kind, kinds)]
     if len(fit) != 1 or len(asked) > 1:
         from walkserve.errors import SettingError
 
         made = ", ".join(f"{name} ({output.kind.kind})" for name, output in outputs.items()) or "nothing"
-        what = "audio" if kinds == (Audio,) else " or ".join(kind.__name__.lower() for kind in kinds)
+        what = " or ".join(kind.__name__.lower() for kind in kinds)
         cure = "; name it with --output" if len(fit) > 1 and not asked else ""
         raise SettingError(f"{family} gives {made}; {out.name} holds one {what} output{cure}")
     return tuple(fit)
+
+
+def _kinds(suffix: str) -> tuple[type[Kind], ...]:
+    """Of output that a file with this suffix holds one of."""
+    if pictures.format_of_suffix(suffix) is not None:
+        return (Image,)
+    return {".npy": ARRAYS, ".json": (Record,)}.get(suffix, (Audio,))
 
 
 def write_out(out: Path, outputs: dict[str, Any]) -> str:
@@ -98,6 +109,9 @@ def write_out(out: Path, outputs: dict[str, Any]) -> str:
         if format is not None:
             out.write_bytes(_sound(format, whole.samples, whole.rate))
             return f"{len(whole.samples) / whole.rate:.2f} s of audio"
+        picture = pictures.format_of_suffix(suffix)
+        if picture is not None:
+            return _write_picture(out, picture, whole)
         if suffix == ".json":
             out.write_text(json.dumps(_plain(whole), indent=2) + "\n")
             return "a record" if isinstance(whole, dict) else f"{len(whole or ())} records"
@@ -112,6 +126,15 @@ def write_out(out: Path, outputs: dict[str, Any]) -> str:
         return f"{array.dtype} of shape {array.shape}"
     except (OSError, ValueError) as error:  # more channels than the format has
         raise click.FileError(str(out), f"it cannot be written: {error}") from error
+
+
+def _write_picture(out: Path, format: pictures.PictureFormat, whole: Any) -> str:
+    pixels = whole[0] if isinstance(whole, list) and len(whole) == 1 else whole
+    if pixels is None or isinstance(pixels, list):
+        raise ValueError(f"it holds one picture, and {len(pixels or ())} came; write a .safetensors file")
+    out.write_bytes(pictures.encode_picture(pixels, format))
+    height, width, _ = pixels.shape
+    return f"a picture of {width}x{height}"
 
 
 def _sound(format: SoundFormat, samples: Any, rate: int) -> bytes:
