@@ -9,15 +9,19 @@ import pytest
 from walkserve_sdk import (
     Audio,
     BadRequest,
+    ChatAsk,
+    ChatMessage,
     Component,
     DeclarationError,
     Image,
+    ImageAsk,
     Model,
     Node,
     Output,
     Part,
     Request,
     SpeechAsk,
+    Tensor,
     Text,
     Track,
     UnsupportedSurface,
@@ -192,3 +196,46 @@ def test_a_parts_name_is_short_text() -> None:
         with pytest.raises(BadRequest, match="text: its name is text of at most 100 characters") as refused:
             model.request(parts=[Part("text", "hi", name=name)])  # type: ignore[arg-type]
         assert refused.value.param == "text"
+
+
+# --- the standard surfaces of images and of chat ---------------------------------------------------------
+
+
+def test_a_family_has_the_surfaces_whose_methods_it_overrides():
+    class Painter(Model):
+        def image_request(self, ask: ImageAsk) -> Request:
+            return self.request(parts=ask.parts)
+
+        edit_request = image_request
+
+    assert Painter.surfaces() == ("images.generations", "images.edits")
+    with pytest.raises(UnsupportedSurface, match="does not chat; it offers images.generations, images.edits"):
+        Painter().chat_request(ChatAsk(()))
+
+
+def test_the_parts_of_an_edit_are_the_images_and_then_what_is_said_of_them():
+    assert ImageAsk("red", images=(b"1", b"2")).parts == (
+        Part("image", b"1"),
+        Part("image", b"2"),
+        Part("text", "red"),
+    )
+
+
+def test_the_parts_of_a_conversation_are_in_order_but_the_system_comes_first():
+    a, b, c, d = (Part("text", letter) for letter in "abcd")
+    said = (ChatMessage("user", (a, b)), ChatMessage("system", (c,)), ChatMessage("assistant", (d,)))
+    assert ChatAsk(said).parts == (c, a, b, d)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("previews", Output(Text())),
+        ("previews", Output(Image())),
+        ("previews", True),
+        ("token_scores", Output(Tensor(), many=True)),
+    ],
+)
+def test_outputs_that_a_name_makes_special_are_of_their_kind(name, wrong):
+    with pytest.raises(DeclarationError, match=rf"Wrong.{name}: it is declared here, {name} = Output\("):
+        type("Wrong", (Model,), {name: wrong})

@@ -70,9 +70,9 @@ def test_the_file_is_of_the_format_that_was_asked_for(images, format, name):
 def test_a_file_is_smaller_where_it_may_be_worse(images):
     sizes = [
         len(
-            images.generate(
-                **ASK, output_format="jpeg", output_compression=good, extra_body={"seed": 1}
-            ).data[0].b64_json
+            images.generate(**ASK, output_format="jpeg", output_compression=good, extra_body={"seed": 1})
+            .data[0]
+            .b64_json
         )
         for good in (5, 95)
     ]
@@ -119,9 +119,11 @@ def test_an_edit_sees_the_images_in_their_order(images):
 
     def edit(*files, **more) -> str:
         image = files[0] if len(files) == 1 else list(files)
-        return images.edit(model="easel", image=image, prompt="go on", extra_body={"seed": 3, **more}).data[
-            0
-        ].b64_json
+        return (
+            images.edit(model="easel", image=image, prompt="go on", extra_body={"seed": 3, **more})
+            .data[0]
+            .b64_json
+        )
 
     assert edit(red) == edit(red) != edit(blue)
     assert edit(red, blue) != edit(blue, red)

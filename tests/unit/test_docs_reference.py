@@ -20,8 +20,10 @@ from walkserve.cli import COMMANDS
 from walkserve.cli.settings import SERVE_SETTINGS, shown
 from walkserve.http.app import create_app
 from walkserve.http.callers import BUFFER_BYTES, Caller
+from walkserve.http.chat_reading import ChatFields
 from walkserve.http.generate_accept import OFFERED
 from walkserve.http.generate_ask import AskFields
+from walkserve.http.image_reading import EditFields
 from walkserve.http.metrics import Runtime
 from walkserve.http.settings import HttpSettings
 from walkserve.http.speech_reading import SpeechBody
@@ -162,6 +164,14 @@ def test_every_metric_is_in_the_reference_with_its_kind_and_its_labels_and_no_ot
 def test_every_field_of_a_speech_request_is_in_the_reference():
     told = _rows(_section(_page("reference/http.md"), "## `POST /v1/audio/speech`"))
     assert set(SpeechBody.__struct_fields__) <= set(told)
+
+
+def test_every_field_of_images_and_of_an_answer_is_in_the_reference():
+    page = _page("reference/http.md")
+    images = _rows(_section(page, "## `POST /v1/images/generations`"))
+    chat = _rows(_section(page, "## `POST /v1/chat/completions`"))
+    assert {"model", *(field.encode_name for field in structs.fields(EditFields))} == set(images)
+    assert {field.encode_name for field in structs.fields(ChatFields)} == set(chat)
 
 
 def _generator():

@@ -58,6 +58,12 @@ def test_the_routes_of_the_guide_are_routes(having, route):
     assert _run(f"{program}\nprint(*walkserve_extend_app())").startswith(route)
 
 
+def test_the_family_of_the_guide_has_the_routes_of_images_and_of_chat():
+    program = _one(ROOT / "docs/how-to/paint-and-chat.md", "python", "class Sketcher")
+    said = _run(f"{program}\nprint(*Sketcher.surfaces())")
+    assert said == "images.generations images.edits chat.completions\n"
+
+
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
     """The tutorial's files, and the metadata that installing them would leave."""

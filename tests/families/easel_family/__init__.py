@@ -1,8 +1,8 @@
 """A family for the routes of images and of chat: it writes words nobody ever said, and paints stripes.
 
 Texts and images become tokens on the host; the tiny transformer of the family for trials goes on from them,
-each token is written as it comes, with how likely it was where that is asked. A picture begins as noise of the
-request's seed, and every step brings it nearer to what the prompt and the images say.
+and each token is written as it comes, with how likely it was where that is asked. A picture begins as noise
+of the request's seed, and every step brings it nearer to what the prompt and the images say.
 """
 
 from __future__ import annotations

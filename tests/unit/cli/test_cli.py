@@ -677,3 +677,30 @@ def test_generate_writes_tensors_and_records(
     tensors = read_tensors(run("a.safetensors"))
     assert tensors["copy"].tolist() == tensors["steps.0.numbers"].tolist() == given.tolist()
     sys.modules.pop("surveyor", None)
+
+
+def test_generate_writes_a_picture_as_the_name_of_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy
+    from PIL import Image
+    from tests.families import trial
+
+    from walkserve.cli import main
+
+    for path in reversed(trial.install(tmp_path / "site", "easel").split(os.pathsep)):
+        monkeypatch.syspath_prepend(path)
+    dot = tmp_path / "dot.png"
+    Image.new("RGB", (3, 3), (200, 10, 10)).save(dot)
+    asked = ["--text", "a chair", "--image", str(dot), "--option", "size=[24, 16]", "--seed", "3"]
+    pixels = {}
+    for name in ("a.png", "a.jpg", "a.WEBP"):
+        assert main(["generate", "easel", *asked, "--out", str(tmp_path / name)]) == 0
+        with Image.open(tmp_path / name) as image:
+            assert image.format == {"a.png": "PNG", "a.jpg": "JPEG", "a.WEBP": "WEBP"}[name]
+            pixels[name] = numpy.asarray(image)
+    assert "a.png: a picture of 24x16 in " in capsys.readouterr().out
+    assert {each.shape for each in pixels.values()} == {(16, 24, 3)}
+    shown = ["--option", "partial_images=2", "--output", "previews", "--out", str(tmp_path / "b.png")]
+    assert main(["generate", "easel", *asked, *shown]) == 1
+    assert "it holds one picture, and 2 came" in " ".join(capsys.readouterr().err.split())

@@ -119,7 +119,7 @@ def chat_operation(having: Mapping[str, Model]) -> type[Operation]:
             content={
                 JSON: OpenAPIMediaType(schema=Written(value=schema_of(ChatAnswer)), examples={"one": answer}),
                 SSE: events_schema(
-                    schema_of(ChatChunk), _CHUNK, "Chunks; the last event's data is `[DONE]`."
+                    schema_of(ChatChunk), _CHUNK, "Chunks; the last event's data is `[DONE]`.", last="[DONE]"
                 ),
             },
         ),

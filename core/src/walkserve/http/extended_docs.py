@@ -165,14 +165,24 @@ def _header(description: str, kind: OpenAPIType) -> OpenAPIHeader:
     return OpenAPIHeader(schema=Schema(type=kind), description=description)
 
 
-def events_schema(event: dict[str, Any], example: Any, about: str) -> OpenAPIMediaType:
-    """Server-sent events with OpenAI's data; one named `error` has the body of an error response."""
+def events_schema(event: dict[str, Any], example: Any, about: str, *, last: str = "") -> OpenAPIMediaType:
+    """Server-sent events with OpenAI's data; one named `error` has the body of an error response.
+
+    Args:
+        last: The data of the last event, where that is no JSON.
+    """
     failed = {
         "type": "object",
         "required": ["error"],
         "properties": {"error": {"$ref": "#/components/schemas/Problem"}},
     }
-    data = {"type": "string", "contentMediaType": JSON, "contentSchema": {"oneOf": [event, failed]}}
+    data: dict[str, Any] = {
+        "type": "string",
+        "contentMediaType": JSON,
+        "contentSchema": {"oneOf": [event, failed]},
+    }
+    if last:
+        data = {"oneOf": [{"const": last}, {**data, "not": {"const": last}}]}
     whole = {"type": "object", "required": ["data"], "properties": {"data": data}, "description": about}
     shown: Example = Shown(summary=about, value={"data": msgspec.json.encode(example).decode()})
     return OpenAPIMediaType(schema=Written(value=whole), examples={"one": shown})

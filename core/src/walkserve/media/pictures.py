@@ -65,6 +65,6 @@ def encode_picture(pixels: NDArray[np.uint8], format: PictureFormat, *, quality:
     written = BytesIO()
     try:
         Image.fromarray(np.ascontiguousarray(pixels)).save(written, format.name, **how)
-    except OSError as error:  # a side that is too long for it
+    except (OSError, ValueError) as error:  # a side that is too long for it
         raise ValueError(f"{format.name} cannot hold it: {error}") from error
     return written.getvalue()
