@@ -64,7 +64,7 @@ def test_once_it_is_prepared_it_is_given_its_pages_and_its_tracks_start(desk: Ca
     it.submit(7, max_tokens=4)
     assert it.hear(encoded(0, length=3)) == {
         HOST: [m.CloseRequest(0)],  # no track calls it
-        CLIENT: [m.Admitted(7)],
+        CLIENT: [m.Admitted(7, 3)],
         RANK0: [
             m.StartWalk(0, "writing", 0, "write", {"ids": [0, 1, 2], "max_tokens": 4}),
             m.StartWalk(0, "sounding", 0, "vocode", {}),
@@ -280,10 +280,10 @@ def test_who_finds_no_pages_waits_and_is_admitted_in_order(desk: Callable[..., D
     assert it.states()[0].models[0].waiting == 3
     finish(it, 0)
     assert only(it.hear(closed(0)[0]), m.Admitted) == []
-    assert only(it.hear(closed(0)[1]), m.Admitted) == [(CLIENT, m.Admitted(2))]
+    assert only(it.hear(closed(0)[1]), m.Admitted) == [(CLIENT, m.Admitted(2, 3))]
     for number, following in ((2, 1), (1, 3)):
         finish(it, number)
-        assert only(it.hear(*closed(number)), m.Admitted) == [(CLIENT, m.Admitted(following))]
+        assert only(it.hear(*closed(number)), m.Admitted) == [(CLIENT, m.Admitted(following, 3))]
     finish(it, 3)
     it.hear(*closed(3))
     assert it.reserved == {} and it.state.open_requests == 0
@@ -400,7 +400,7 @@ def test_who_waited_behind_a_cancelled_request_is_admitted_at_once(desk: Callabl
     for tag, most in ((5, 4), (6, 8), (7, 1)):
         it.submit(tag, max_tokens=most)
     it.hear(encoded(0), encoded(1), encoded(2))
-    assert only(cancel(it, 6), m.Admitted) == [(CLIENT, m.Admitted(7))]
+    assert only(cancel(it, 6), m.Admitted) == [(CLIENT, m.Admitted(7, 3))]
 
 
 def test_a_track_that_raises_when_it_is_cancelled_is_closed_all_the_same(desk: Callable[..., Desk]) -> None:
@@ -443,7 +443,7 @@ def test_it_may_expire_while_it_waits_and_who_stood_behind_it_is_admitted(desk: 
         it.submit(tag, max_tokens=most, timeout_s=1.5)
     it.hear(encoded(0), encoded(1), encoded(2))
     said = expire(it, 1)
-    assert said[CLIENT] == [m.RequestFailed(6, LATE), m.Admitted(7)]
+    assert said[CLIENT] == [m.RequestFailed(6, LATE), m.Admitted(7, 3)]
     it.hear(*closed(1))
     assert it.reserved == {"lm": 6}
 
