@@ -60,8 +60,17 @@ def test_the_routes_of_the_guide_are_routes(having, route):
 
 def test_the_family_of_the_guide_has_the_routes_of_images_and_of_chat():
     program = _one(ROOT / "docs/how-to/paint-and-chat.md", "python", "class Sketcher")
-    said = _run(f"{program}\nprint(*Sketcher.surfaces())")
-    assert said == "images.generations images.edits chat.completions\n"
+    asks = (
+        "print(*Sketcher.surfaces())",
+        "print(Sketcher().edit_request(ImageAsk('red', (b'1',), size=(64, 32))).outputs)",
+        "print(Sketcher().chat_request(ChatAsk(())).outputs)",
+    )
+    said = _run("\n".join([program, *asks]))
+    assert said.splitlines() == [
+        "images.generations images.edits chat.completions",
+        "('drawing', 'previews')",
+        "('said',)",
+    ]
 
 
 @pytest.fixture

@@ -18,10 +18,12 @@ from walk_plugin_bagel.settings import read_settings
 from walkserve_sdk import (
     BadRequest,
     Budget,
+    ChatAsk,
     Component,
     Fork,
     Hub,
     Image,
+    ImageAsk,
     Loop,
     Model,
     Node,
@@ -175,6 +177,17 @@ class Bagel(Model):
             parts=(Part("image", _DOT), Part("text", "hi")),
             options={"think": True, "max_tokens": 4, "num_timesteps": 3, "seed": 0},
         )
+
+    def image_request(self, ask: ImageAsk) -> Request:
+        size = {} if ask.size is None else {"size": "{}x{}".format(*ask.size)}
+        return self.request(outputs=(self.image,), parts=ask.parts, options={**ask.options, **size})
+
+    edit_request = image_request
+
+    def chat_request(self, ask: ChatAsk) -> Request:
+        """It has no template for conversations: what was said is read in its order, the system first. Of a
+        picture the text is what was thought before, where ``think`` asks for it."""
+        return self.request(outputs=ask.modalities, parts=ask.parts, options=ask.options)
 
     # --- before admission -------------------------------------------------------------------------
 
