@@ -153,6 +153,6 @@ class Easel(Model):
         if request.wants(self.text):
             wrote = yield self.write(token=prepared["token"], max_tokens=request.options.max_tokens)
             reason = wrote.finish_reason
-        if request.wants(self.picture):
+        if request.wants(self.picture) or request.wants(self.previews):
             yield self.paint(token=prepared["token"], steps=request.options.steps)
         return reason

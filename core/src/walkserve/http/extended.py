@@ -57,6 +57,7 @@ def _posted(
         tags=[route.surface],
         media_type=JSON,
         operation_class=extended_operation(route, served),
+        include_in_schema=bool(served),
         responses=documented(400, 404, 406, 408, 413, 415, 429, 500, 503, 504),
         request_max_body_size=None,  # a form may be larger than JSON; each is read up to a limit of its own
     )
