@@ -20,7 +20,7 @@ from walk_plugin_bagel.positions import PositionTable
 from walk_plugin_bagel.settings import Language, Settings, read_settings
 from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, open_tokenizer, special
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal, token_count
-from walkserve_sdk.nn import PackedLinear
+from walkserve_sdk.nn import pack_linears
 
 _TILE = 4
 """A product of matrices gives a row the same bits in any batch whose size is a multiple of this."""
@@ -74,8 +74,7 @@ class BagelLM:
         self._device, self._dtype = self._embed.weight.device, self._embed.weight.dtype
         self._decoder = Decoder(model.layers, said, self._device)
         self._norm, self._norm_painted = model.norm, model.norm_moe_gen
-        self._head = PackedLinear(weights.language_model.lm_head.weight)
-        del weights.language_model.lm_head  # or it is held twice
+        self._head = weights.language_model.lm_head
         self._delimiters = torch.tensor([ids[BEGIN_OF_IMAGE], ids[END_OF_IMAGE]], device=self._device)
         # A text ends there for who reads it, also where it begins anew: what follows is not shown.
         self._stop = {ids[END]: "stop", ids[BEGIN]: "stop"}
@@ -93,6 +92,7 @@ class BagelLM:
         with torch.device("meta"):
             weights = Weights(settings)
         load_part(weights, checkpoint, PAINTER, device=device, dtype=dtype)
+        pack_linears(weights.language_model)
         ids = {name: special(tokenizer, name) for name in (BEGIN, END, BEGIN_OF_IMAGE, END_OF_IMAGE)}
         return cls(weights, settings.language, ids)
 

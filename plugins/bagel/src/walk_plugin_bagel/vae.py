@@ -32,7 +32,7 @@ class ImageVAE:
         """Read ``ae.safetensors``, strictly; float32 whatever ``dtype`` is."""
         glue = read_settings(checkpoint).glue
         with torch.device("meta"):
-            model = AutoencoderKL(**_config(glue.vae_config))
+            model = AutoencoderKL(**config_of(glue.vae_config))
         path = checkpoint.file("ae.safetensors")
         tensors = _converted(read_tensors(path), glue.vae_config, str(path))
         load_strictly(model, tensors, device=device, dtype=cls.dtype, place=str(path))
@@ -64,7 +64,7 @@ class ImageVAE:
         return pixels_of(image)
 
 
-def _config(said: Autoencoder) -> dict[str, object]:
+def config_of(said: Autoencoder) -> dict[str, object]:
     levels = len(said.ch_mult)
     return {
         "down_block_types": ("DownEncoderBlock2D",) * levels,
@@ -85,7 +85,7 @@ def _converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> d
     """
 
     try:
-        converted: dict[str, Tensor | None] = convert_ldm_vae_checkpoint(dict(stored), _config(said))
+        converted: dict[str, Tensor | None] = convert_ldm_vae_checkpoint(dict(stored), config_of(said))
     except KeyError as missing:
         raise LoadError(f"{place} does not fit this model: missing: {missing.args[0]}") from None
     found = {name: tensor for name, tensor in converted.items() if tensor is not None}
