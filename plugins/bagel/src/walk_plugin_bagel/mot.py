@@ -18,7 +18,7 @@ from walk_plugin_bagel.decoder import SUFFIX, Decoder, Layer, Share
 from walk_plugin_bagel.loading import PAINTER, load_part
 from walk_plugin_bagel.positions import PositionTable
 from walk_plugin_bagel.settings import Language, Settings, read_settings
-from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, open_tokenizer, special
+from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, delimiters, open_tokenizer
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal, token_count
 from walkserve_sdk.nn import pack_linears
 
@@ -93,8 +93,7 @@ class BagelLM:
             weights = Weights(settings)
         load_part(weights, checkpoint, PAINTER, device=device, dtype=dtype)
         pack_linears(weights.language_model)
-        ids = {name: special(tokenizer, name) for name in (BEGIN, END, BEGIN_OF_IMAGE, END_OF_IMAGE)}
-        return cls(weights, settings.language, ids)
+        return cls(weights, settings.language, delimiters(tokenizer))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -128,8 +127,11 @@ class BagelLM:
     @causal
     def next(self, batch: Batch) -> Gives:
         """Read what came last, ``ids``, and write the next token, ``ids``."""
-        hidden = self._norm(batch.last(self._read(batch)))
-        return {"ids": batch.sample(self._head(hidden).float(), stop=self._stop, seen="ids")}
+        return {"ids": batch.sample(self._logits(batch.last(self._read(batch))), stop=self._stop, seen="ids")}
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Read ``ids``; what may follow each of them: (tokens, vocabulary), float32. For training."""
+        return self._logits(self._read(batch))
 
     # --- painting ---------------------------------------------------------------------------------
 
@@ -147,6 +149,9 @@ class BagelLM:
         return {"velocity": [painted[start:stop].view(shape) for (start, stop), shape in rows]}
 
     # --- how --------------------------------------------------------------------------------------
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self._head(self._norm(hidden)).float()
 
     def _read(self, batch: Batch) -> Tensor:
         """Text: (tokens, width), not yet normalised."""

@@ -49,7 +49,7 @@ class ImageVAE:
 
     def decode(self, batch: Batch) -> Gives:
         """Each row's grid of ``latents`` as a picture, ``picture``: uint8 (height, width, 3)."""
-        return {"picture": [self._decoded(latents) for latents in batch.values("latents")]}
+        return {"picture": [self.picture(latents) for latents in batch.values("latents")]}
 
     # Image by image: one fills a device by itself, and is the same whoever is beside it.
 
@@ -58,7 +58,8 @@ class ImageVAE:
         latent = (meant.mean + meant.std * noise.to(self._device) - self._shift) * self._scale
         return to_grid(latent[0], self._patch)
 
-    def _decoded(self, latents: Tensor) -> Tensor:
+    def picture(self, latents: Tensor) -> Tensor:
+        """A grid of tokens as a picture: uint8 (height, width, 3)."""
         latent = from_grid(latents.to(self._device, self.dtype), self._patch)
         image = self._model.decode(latent[None] / self._scale + self._shift).sample[0]
         return pixels_of(image)

@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import torch
 from diffusers import AutoencoderKL
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from walk_plugin_bagel.settings import Glue, Language, Preprocessing, Settings, Vision
 from walk_plugin_bagel.toy.drawings import SIDE
 from walk_plugin_bagel.toy.tokenizer_files import VOCABULARY
 
@@ -38,7 +41,7 @@ VISION = {
     "layer_norm_eps": 1e-06,
     "rope": False,
 }
-VAE = {
+VAE: dict[str, Any] = {
     "resolution": SIDE,
     "in_channels": 3,
     "downsample": 4,
@@ -68,6 +71,18 @@ _RULES = (
     (re.compile(r"\bto_([qkv])\b"), r"\1"),
     (re.compile(r"\bto_out\.0\b"), "proj_out"),
 )
+
+
+def toy_settings() -> Settings:
+    """What ``read_settings`` says of the toy, before there is a file."""
+    return Settings(
+        language=msgspec.convert(LANGUAGE, Language),
+        vision=msgspec.convert(VISION, Vision),
+        glue=msgspec.convert({"vae_config": VAE}, Glue),
+        images=msgspec.convert(IMAGES, Preprocessing),
+        latent_side=TABLE_SIDE,
+        vit_side=TABLE_SIDE,
+    )
 
 
 def write_configs(folder: Path, *, scale: float, shift: float) -> None:

@@ -9,8 +9,7 @@ from diffusers import AutoencoderKL
 from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
-from walk_plugin_bagel.settings import Autoencoder
-from walk_plugin_bagel.toy.saving import VAE
+from walk_plugin_bagel.toy.saving import toy_settings
 from walk_plugin_bagel.toy.schedule import Schedule
 from walk_plugin_bagel.vae import config_of
 
@@ -28,8 +27,7 @@ def train_vae(pictures: Tensor, seed: int, *, steps: int = STEPS) -> Autoencoder
         steps: Of sixteen pictures each.
     """
     torch.manual_seed(seed)
-    said = Autoencoder(**{name: VAE[name] for name in VAE if name in Autoencoder.__struct_fields__})
-    vae = AutoencoderKL(**config_of(said))
+    vae = AutoencoderKL(**config_of(toy_settings().glue.vae_config))
     schedule = Schedule(list(vae.parameters()), steps=steps, rate=2e-3, betas=(0.9, 0.99))
     began = time.process_time()
     for step in range(steps):
