@@ -24,6 +24,7 @@ from walk_plugin_bagel.toy.drawings import COLOURS, PROMPTS, QUESTIONS, said
 from walk_plugin_bagel.toy.practice import Practice
 from walk_plugin_bagel.toy.schedule import Schedule
 from walk_plugin_bagel.toy.tables import fill_table
+from walk_plugin_bagel.toy.train_vit import moved
 from walk_plugin_bagel.vit import ImageViT
 from walk_plugin_bagel.vit import Weights as ViTWeights
 
@@ -129,7 +130,7 @@ def _describing(
         for question, label in zip(questions, lessons.labels[chosen], strict=True)
     ]
     rows = Practice(_DESCRIBED)
-    llm.prefill_vit(rows.turn(seen=vit.tokens(lessons.seen[chosen])))
+    llm.prefill_vit(rows.turn(seen=vit.tokens(moved(lessons.seen[chosen]))))
     llm.prefill_text(rows.turn(ids=[tokenizer.block(question) for question in questions]))
     logits = llm.logits(rows.turn(ids=[answer[:-1] for answer in answers]))
     return cross_entropy(logits, torch.tensor([token for answer in answers for token in answer[1:]]))

@@ -9,7 +9,7 @@ import time
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 
 from walk_plugin_bagel.settings import Settings
 from walk_plugin_bagel.toy.schedule import Schedule
@@ -19,6 +19,7 @@ from walk_plugin_bagel.vit import ImageViT, Weights
 
 STEPS = 700
 _ROWS = 64
+_FURTHEST = 4
 
 
 def begin_vit(settings: Settings, seed: int) -> Weights:
@@ -54,7 +55,7 @@ def train_vit(
     began = time.process_time()
     for step in range(steps):
         chosen = torch.randint(len(pictures), (_ROWS,))
-        digit, colour = head(vit.features(pictures[chosen]).mean(1)).split(kinds, dim=1)
+        digit, colour = head(vit.features(moved(pictures[chosen])).mean(1)).split(kinds, dim=1)
         schedule.step(cross_entropy(digit, labels[chosen, 0]) + cross_entropy(colour, labels[chosen, 1]))
         if step % 100 == 0 or step == steps - 1:
             right = float((digit.argmax(1) == labels[chosen, 0]).float().mean())
@@ -62,3 +63,12 @@ def train_vit(
                 f"vit {step:5d}/{steps}  digits right {right:.3f}  {time.process_time() - began:.0f} s of CPU",
                 flush=True,
             )
+
+
+def moved(pictures: Tensor) -> Tensor:
+    """Each a few pixels aside, so that the toy knows digits and not these pictures."""
+    padded = pad(pictures, [_FURTHEST] * 4, value=-1.0)
+    height, width = pictures.shape[2:]
+    corners = torch.randint(2 * _FURTHEST + 1, (len(pictures), 2)).tolist()
+    pairs = zip(padded, corners, strict=True)
+    return torch.stack([each[:, top : top + height, left : left + width] for each, (top, left) in pairs])
