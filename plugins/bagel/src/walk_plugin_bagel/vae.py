@@ -34,7 +34,7 @@ class ImageVAE:
         with torch.device("meta"):
             model = AutoencoderKL(**config_of(glue.vae_config))
         path = checkpoint.file("ae.safetensors")
-        tensors = _converted(read_tensors(path), glue.vae_config, str(path))
+        tensors = converted(read_tensors(path), glue.vae_config, str(path))
         load_strictly(model, tensors, device=device, dtype=cls.dtype, place=str(path))
         return cls(model.eval().requires_grad_(False), glue.vae_config, glue.latent_patch_size, device)
 
@@ -78,7 +78,7 @@ def config_of(said: Autoencoder) -> dict[str, object]:
     }
 
 
-def _converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> dict[str, Tensor]:
+def converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> dict[str, Tensor]:
     """The tensors by diffusers' names.
 
     Raises:
