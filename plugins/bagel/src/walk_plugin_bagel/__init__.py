@@ -93,6 +93,7 @@ class Bagel(Model):
     checkpoints = MappingProxyType(
         {"main": Hub("ByteDance-Seed/BAGEL-7B-MoT", files=("*.json", "ema.safetensors", "ae.safetensors"))}
     )
+    variants = MappingProxyType({"toy": "toy"})
 
     tokenizer = Component("walk_plugin_bagel.text:Tokenizer", device="cpu")
     pictures = Component("walk_plugin_bagel.pictures:PictureReader", device="cpu")

@@ -24,7 +24,6 @@ from torch.nn.functional import silu
 
 from walk_plugin_bagel.settings import Language
 from walkserve_sdk import CacheView
-from walkserve_sdk.nn import pack_linears
 
 Kind = Literal["understands", "paints"]
 SUFFIX: dict[Kind, str] = {"understands": "", "paints": "_moe_gen"}
@@ -110,8 +109,6 @@ class Decoder:
     """All layers, over walkserve's paged cache."""
 
     def __init__(self, layers: Sequence[Layer], said: Language, device: torch.device) -> None:
-        for layer in layers:
-            pack_linears(layer)
         self._layers: list[dict[Kind, _Expert]] = [
             {kind: _Expert(layer, suffix, said.head_dim) for kind, suffix in SUFFIX.items()}
             for layer in layers

@@ -18,9 +18,9 @@ from walk_plugin_bagel.decoder import SUFFIX, Decoder, Layer, Share
 from walk_plugin_bagel.loading import PAINTER, load_part
 from walk_plugin_bagel.positions import PositionTable
 from walk_plugin_bagel.settings import Language, Settings, read_settings
-from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, open_tokenizer, special
+from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, delimiters, open_tokenizer
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal, token_count
-from walkserve_sdk.nn import PackedLinear
+from walkserve_sdk.nn import pack_linears
 
 _TILE = 4
 """A product of matrices gives a row the same bits in any batch whose size is a multiple of this."""
@@ -74,8 +74,7 @@ class BagelLM:
         self._device, self._dtype = self._embed.weight.device, self._embed.weight.dtype
         self._decoder = Decoder(model.layers, said, self._device)
         self._norm, self._norm_painted = model.norm, model.norm_moe_gen
-        self._head = PackedLinear(weights.language_model.lm_head.weight)
-        del weights.language_model.lm_head  # or it is held twice
+        self._head = weights.language_model.lm_head
         self._delimiters = torch.tensor([ids[BEGIN_OF_IMAGE], ids[END_OF_IMAGE]], device=self._device)
         # A text ends there for who reads it, also where it begins anew: what follows is not shown.
         self._stop = {ids[END]: "stop", ids[BEGIN]: "stop"}
@@ -93,8 +92,8 @@ class BagelLM:
         with torch.device("meta"):
             weights = Weights(settings)
         load_part(weights, checkpoint, PAINTER, device=device, dtype=dtype)
-        ids = {name: special(tokenizer, name) for name in (BEGIN, END, BEGIN_OF_IMAGE, END_OF_IMAGE)}
-        return cls(weights, settings.language, ids)
+        pack_linears(weights.language_model)
+        return cls(weights, settings.language, delimiters(tokenizer))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -128,8 +127,11 @@ class BagelLM:
     @causal
     def next(self, batch: Batch) -> Gives:
         """Read what came last, ``ids``, and write the next token, ``ids``."""
-        hidden = self._norm(batch.last(self._read(batch)))
-        return {"ids": batch.sample(self._head(hidden).float(), stop=self._stop, seen="ids")}
+        return {"ids": batch.sample(self._logits(batch.last(self._read(batch))), stop=self._stop, seen="ids")}
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Read ``ids``; what may follow each of them: (tokens, vocabulary), float32. For training."""
+        return self._logits(self._read(batch))
 
     # --- painting ---------------------------------------------------------------------------------
 
@@ -147,6 +149,9 @@ class BagelLM:
         return {"velocity": [painted[start:stop].view(shape) for (start, stop), shape in rows]}
 
     # --- how --------------------------------------------------------------------------------------
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self._head(self._norm(hidden)).float()
 
     def _read(self, batch: Batch) -> Tensor:
         """Text: (tokens, width), not yet normalised."""

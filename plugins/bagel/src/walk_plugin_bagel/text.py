@@ -33,6 +33,11 @@ def special(tokenizer: TokenizerFile, name: str) -> int:
     return int(found)
 
 
+def delimiters(tokenizer: TokenizerFile) -> dict[str, int]:
+    """The ids of what begins and ends a text and an image, by name."""
+    return {name: special(tokenizer, name) for name in (BEGIN, END, BEGIN_OF_IMAGE, END_OF_IMAGE)}
+
+
 class Tokenizer:
     """Text to blocks of ids, on the CPU."""
 

@@ -32,9 +32,9 @@ class ImageVAE:
         """Read ``ae.safetensors``, strictly; float32 whatever ``dtype`` is."""
         glue = read_settings(checkpoint).glue
         with torch.device("meta"):
-            model = AutoencoderKL(**_config(glue.vae_config))
+            model = AutoencoderKL(**config_of(glue.vae_config))
         path = checkpoint.file("ae.safetensors")
-        tensors = _converted(read_tensors(path), glue.vae_config, str(path))
+        tensors = converted(read_tensors(path), glue.vae_config, str(path))
         load_strictly(model, tensors, device=device, dtype=cls.dtype, place=str(path))
         return cls(model.eval().requires_grad_(False), glue.vae_config, glue.latent_patch_size, device)
 
@@ -49,7 +49,7 @@ class ImageVAE:
 
     def decode(self, batch: Batch) -> Gives:
         """Each row's grid of ``latents`` as a picture, ``picture``: uint8 (height, width, 3)."""
-        return {"picture": [self._decoded(latents) for latents in batch.values("latents")]}
+        return {"picture": [self.picture(latents) for latents in batch.values("latents")]}
 
     # Image by image: one fills a device by itself, and is the same whoever is beside it.
 
@@ -58,13 +58,14 @@ class ImageVAE:
         latent = (meant.mean + meant.std * noise.to(self._device) - self._shift) * self._scale
         return to_grid(latent[0], self._patch)
 
-    def _decoded(self, latents: Tensor) -> Tensor:
+    def picture(self, latents: Tensor) -> Tensor:
+        """A grid of tokens as a picture: uint8 (height, width, 3)."""
         latent = from_grid(latents.to(self._device, self.dtype), self._patch)
         image = self._model.decode(latent[None] / self._scale + self._shift).sample[0]
         return pixels_of(image)
 
 
-def _config(said: Autoencoder) -> dict[str, object]:
+def config_of(said: Autoencoder) -> dict[str, object]:
     levels = len(said.ch_mult)
     return {
         "down_block_types": ("DownEncoderBlock2D",) * levels,
@@ -77,7 +78,7 @@ def _config(said: Autoencoder) -> dict[str, object]:
     }
 
 
-def _converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> dict[str, Tensor]:
+def converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> dict[str, Tensor]:
     """The tensors by diffusers' names.
 
     Raises:
@@ -85,7 +86,7 @@ def _converted(stored: Mapping[str, Tensor], said: Autoencoder, place: str) -> d
     """
 
     try:
-        converted: dict[str, Tensor | None] = convert_ldm_vae_checkpoint(dict(stored), _config(said))
+        converted: dict[str, Tensor | None] = convert_ldm_vae_checkpoint(dict(stored), config_of(said))
     except KeyError as missing:
         raise LoadError(f"{place} does not fit this model: missing: {missing.args[0]}") from None
     found = {name: tensor for name, tensor in converted.items() if tensor is not None}

@@ -84,15 +84,24 @@ class ImageViT:
         """
         return {"seen": [self._seen(pixels) for pixels in batch.values("pixels")]}
 
-    def _seen(self, pixels: Tensor) -> Tensor:
+    def tokens(self, images: Tensor) -> Tensor:
+        """Images of one size, (images, 3, height, width) of [-1, 1]: (images, tokens, width outside)."""
+        rows, columns = (side // self._patch for side in images.shape[2:])
+        table = self._weights.vit_pos_embed
+        return self._weights.connector(self.features(images)) + table.of_grid(rows, columns)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the ViT itself makes of them: (images, tokens, width inside)."""
         model, table = self._weights.vit_model.vision_model, self._weights.vit_pos_embed
-        device, dtype = table.pos_embed.device, table.pos_embed.dtype
-        patches = to_grid(numbers_of(pixels.to(device)), self._patch).to(dtype)
-        rows, columns, _ = patches.shape
-        position = model.embeddings.position_embedding(places(rows, columns, table.side, device))
-        embedded = model.embeddings.patch_embedding(patches.flatten(0, 1)) + position
-        encoded = model.encoder(inputs_embeds=embedded[None]).last_hidden_state[0]
-        return self._weights.connector(model.post_layernorm(encoded)) + table.of_grid(rows, columns)
+        patches = torch.stack([to_grid(image, self._patch) for image in images]).to(table.pos_embed)
+        rows, columns = patches.shape[1:3]
+        position = model.embeddings.position_embedding(places(rows, columns, table.side, patches.device))
+        embedded = model.embeddings.patch_embedding(patches.flatten(1, 2)) + position
+        return model.post_layernorm(model.encoder(inputs_embeds=embedded).last_hidden_state)
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        device = self._weights.vit_pos_embed.pos_embed.device
+        return self.tokens(numbers_of(pixels.to(device))[None])[0]
 
 
 def _siglip(settings: Settings) -> SiglipVisionConfig:
