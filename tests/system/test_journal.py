@@ -49,7 +49,8 @@ def test_of_a_server_that_was_killed_there_is_what_had_happened(start_server, tm
     ask = ASK | {"stream": True, "response_format": "pcm", "max_tokens": 30_000}
     writes_the_journal = server.state()["conductor_pid"]
     with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=ask, timeout=60) as answer:
-        next(answer.iter_raw())
+        heard = answer.iter_raw()  # which is kept: let go, it would end the request
+        next(heard)
         os.kill(writes_the_journal, signal.SIGKILL)  # first, lest it sees workers go and ends the request
         server.kill()
     (journal,) = folder.iterdir()

@@ -31,7 +31,8 @@ AnyRoute = Route[Any] | SocketRoute
 CORE_PATHS = (
     *("/health", "/ready", "/metrics", "/schema", "/schema/{path:path}"),
     *("/v1/server", "/v1/models", "/v1/models/{model_id:path}", "/v1/requests/{request_id:str}"),
-    *("/v1/audio/speech", "/v1/audio/voices", "/v1/generate", "/v1/stream"),
+    *("/v1/audio/speech", "/v1/audio/voices", "/v1/images/generations", "/v1/images/edits"),
+    *("/v1/chat/completions", "/v1/generate", "/v1/stream"),
 )
 """The server's own. Known without its routes, which take a while to import; a test holds them to those."""
 

@@ -1,5 +1,5 @@
-"""The toy paints what it is asked for and says what it is shown, many requests at once; a judge counts that knows no
-model. All seeds were chosen before the first run."""
+"""The toy paints what it is asked for and says what it is shown, many requests at once; a judge counts that
+knows no model. All seeds were chosen before the first run."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def test_what_it_painted_it_can_describe(engine):
 
 
 def test_pictures_are_made_of_pictures_and_texts_in_any_order(engine):
-    """It never learned to edit: what comes out is a picture as large as the last one that was sent, and no noise."""
+    """It never learned to edit: what comes out is a picture as large as the last one that was sent, and no
+    noise."""
     five, two = drawn(digits().images[1700], "blue"), drawn(digits().images[1501], "red")
     for parts in (
         [png(five), Part("text", "draw the digit 5 in red")],

@@ -121,7 +121,9 @@ def test_what_is_trained_side_by_side_is_what_is_served_over_the_cache(served: B
 
 
 def test_what_a_turn_does_not_keep_no_later_one_sees():
-    llm = BagelLM(begin_language(toy_settings(), 0), toy_settings().language, delimiters(open_tokenizer(CHECKPOINT)))
+    llm = BagelLM(
+        begin_language(toy_settings(), 0), toy_settings().language, delimiters(open_tokenizer(CHECKPOINT))
+    )
     rows, latents = Practice(2), torch.randn(2, 4, 4, 16)
     llm.prefill_text(rows.turn(ids=[[0, 5, 1], [0, 5, 6, 7, 1]]))
     once, again = (
@@ -150,7 +152,9 @@ def test_gradients_reach_every_weight_but_the_tables_of_positions():
 def test_the_tables_of_positions_are_those_of_the_shipped_checkpoint():
     table = begin_language(toy_settings(), 0).latent_pos_embed.pos_embed
     with safe_open(TOY / "ema.safetensors", framework="pt") as file:
-        torch.testing.assert_close(table, file.get_tensor("latent_pos_embed.pos_embed").float(), atol=5e-3, rtol=0)
+        torch.testing.assert_close(
+            table, file.get_tensor("latent_pos_embed.pos_embed").float(), atol=5e-3, rtol=0
+        )
 
 
 def test_the_judge_reads_digits_of_people_it_does_not_know():

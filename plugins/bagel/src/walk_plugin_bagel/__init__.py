@@ -225,14 +225,19 @@ class Bagel(Model):
 
     def budget(self, request: Request, prepared: Outcome) -> Budget:
         paints, most = request.wants(self.image), request.options.max_tokens
-        start = sum(map(len, prepared["blocks"])) + _tokens(
-            prepared["vit_sizes"], self.settings.vision.patch_size
-        )
+        texts = sum(map(len, prepared["blocks"]))
+        start = texts + _tokens(prepared["vit_sizes"], self.settings.vision.patch_size)
+        # what a branch shares with ``main`` is counted there
+        alone = {self.llm.on("no_text"): (0, 0), self.llm.on("no_image"): (0, 0)}
         if not paints:
-            return {self.llm: (start, most)}
+            return {self.llm: (start, most), self.llm.on("scratch"): (0, most), **alone}
         start += _tokens(prepared["vae_sizes"], self.canvas.stride)
+        if prepared["vae_sizes"]:  # else all that it reads is what ``main`` reads
+            alone[self.llm.on("no_image")] = (texts, 0)
+        if not request.options.think:
+            return {self.llm: (start, 0), self.llm.on("scratch"): (0, 0), **alone}
         # what was thought is read as a text, and a token that is no whole character may be three of these
-        return {self.llm: (start, 3 * most + 2 if request.options.think else 0)}
+        return {self.llm: (start, 3 * most + 2), self.llm.on("scratch"): (0, most), **alone}
 
     # --- the request ------------------------------------------------------------------------------
 

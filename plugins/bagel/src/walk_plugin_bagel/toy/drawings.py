@@ -79,4 +79,6 @@ def said(template: str, digit: int, colour: str) -> str:
 def all_texts() -> list[str]:
     """Every text that the toy ever reads or writes."""
     templates = (*PROMPTS, *QUESTIONS, *QUESTIONS.values())
-    return [said(template, digit, colour) for template in templates for digit in range(10) for colour in COLOURS]
+    return [
+        said(template, digit, colour) for template in templates for digit in range(10) for colour in COLOURS
+    ]

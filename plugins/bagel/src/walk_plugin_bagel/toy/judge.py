@@ -1,7 +1,7 @@
 """A judge that knows digits and colours but no model: it says what is drawn.
 
-Digits it knows from people's own: a picture is made as small as theirs, and a kernel machine (regularised least
-squares with a Gaussian kernel, in closed form) that has learned those says which it is most like.
+Digits it knows from people's own: a picture is made as small as theirs, and a kernel machine (regularised
+least squares with a Gaussian kernel, in closed form) that has learned those says which it is most like.
 """
 
 from __future__ import annotations

@@ -12,11 +12,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 class Practice:
-    """Rows that a language model reads turn by turn, as it does when it serves: what was read stays in the cache.
+    """Rows that a language model reads turn by turn, as it does when it serves: what was read stays in the
+    cache.
 
-        seen = Practice(24)
-        llm.prefill_vit(seen.turn(seen=tokens))
-        llm.prefill_text(seen.turn(ids=questions))
+    seen = Practice(24)
+    llm.prefill_vit(seen.turn(seen=tokens))
+    llm.prefill_text(seen.turn(ids=questions))
     """
 
     def __init__(self, rows: int) -> None:

@@ -121,7 +121,8 @@ def save_model(parts: Mapping[str, nn.Module], folder: Path) -> None:
 
 
 def authors_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What diffusers makes its own names of; its attention is linear where theirs is a convolution of 1 x 1."""
+    """What diffusers makes its own names of; its attention is linear where theirs is a convolution of 1 x
+    1."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if "attentions" in name and tensor.ndim == 2:

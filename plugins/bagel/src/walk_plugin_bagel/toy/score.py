@@ -94,7 +94,9 @@ class Toy:
         self._settings = read_settings(checkpoint)
         self._tokenizer = Tokenizer.load(checkpoint, device=None, dtype=None)
         self._pen = Pen.load(checkpoint, device=None, dtype=None)
-        self._llm, self._vit, self._vae = (part.load(checkpoint, **cpu) for part in (BagelLM, ImageViT, ImageVAE))
+        self._llm, self._vit, self._vae = (
+            part.load(checkpoint, **cpu) for part in (BagelLM, ImageViT, ImageVAE)
+        )
 
     def paint(self, texts: list[str], seed: int = _SEED) -> list[NDArray[np.uint8]]:
         """A picture for each text."""

@@ -73,7 +73,8 @@ def make(folder: Path, *, seed: int, is_quick: bool) -> None:
 
 
 def _pictures(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The first digits in every colour: labels (pictures, 2), and what the VAE and the ViT see, of [-1, 1]."""
+    """The first digits in every colour: labels (pictures, 2), and what the VAE and the ViT see, of [-1,
+    1]."""
     known, limits = digits(), toy_settings().images
     labels, pictures = [], []
     for image, label in zip(known.images[:count], known.labels[:count], strict=True):

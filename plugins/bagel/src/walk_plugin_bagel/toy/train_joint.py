@@ -1,8 +1,10 @@
-"""How the toy learns to paint and to describe, together: the served language model and ViT, on the VAE's latents.
+"""How the toy learns to paint and to describe, together: the served language model and ViT, on the VAE's
+latents.
 
-A step has two halves. Pictures to paint: a prompt, then latents between the picture and noise, and the model says
-which way the noise lies (rectified flow, as published); one prompt in eight is missing, which is what guidance by
-text is measured against. Pictures to describe: a picture, a question, and the answer token by token.
+A step has two halves. Pictures to paint: a prompt, then latents between the picture and noise, and the model
+says which way the noise lies (rectified flow, as published); one prompt in eight is missing, which is what
+guidance by text is measured against. Pictures to describe: a picture, a question, and the answer token by
+token.
 """
 
 from __future__ import annotations

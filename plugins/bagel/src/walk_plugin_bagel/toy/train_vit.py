@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from walk_plugin_bagel.settings import Settings
+from walk_plugin_bagel.toy.drawings import COLOURS
 from walk_plugin_bagel.toy.schedule import Schedule
 from walk_plugin_bagel.toy.tables import fill_table
-from walk_plugin_bagel.toy.drawings import COLOURS
 from walk_plugin_bagel.vit import ImageViT, Weights
 
 STEPS = 700
@@ -59,10 +59,8 @@ def train_vit(
         schedule.step(cross_entropy(digit, labels[chosen, 0]) + cross_entropy(colour, labels[chosen, 1]))
         if step % 100 == 0 or step == steps - 1:
             right = float((digit.argmax(1) == labels[chosen, 0]).float().mean())
-            print(
-                f"vit {step:5d}/{steps}  digits right {right:.3f}  {time.process_time() - began:.0f} s of CPU",
-                flush=True,
-            )
+            took = time.process_time() - began
+            print(f"vit {step:5d}/{steps}  digits right {right:.3f}  {took:.0f} s of CPU", flush=True)
 
 
 def moved(pictures: Tensor) -> Tensor:
