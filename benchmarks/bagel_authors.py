@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from walk_plugin_bagel import Bagel
 from walk_plugin_bagel.mot import BagelLM
 from walk_plugin_bagel.pen import Pen
 from walk_plugin_bagel.pictures import PictureReader
@@ -82,7 +83,7 @@ class _Row:
     def __init__(self, values: Mapping[str, Any], *, state: Any = None, options: Any = None) -> None:
         self._values = values
         self.state = [state]
-        self.options = [options]
+        self.options = [options or Bagel.Options()]
         self.cache: Any = None
 
     def values(self, name: str) -> list[Any]:
@@ -160,7 +161,7 @@ class Authors:
             }
             forwards += sum(context is not None for context in contexts.values())
             latents = self._solver.step(
-                _Row({"latents": latents, "step": step, **velocities}, options=options)
+                _Row({"latents": latents, "t": t, "step": step, **velocities}, options=options)
             )["latents"][0]
         sampling_s = time.perf_counter() - began
         picture = self._vae.decode(_Row({"latents": latents}))["picture"][0]

@@ -85,18 +85,19 @@ SEEN = {
 
 
 def test_an_image_and_a_video_reach_the_component_by_every_route(album):
-    assert told(ask(album, ("image", picture()), ("video", film()))) == SEEN
-    image, video = base64.b64encode(picture()).decode(), base64.b64encode(film()).decode()
+    clip = film()  # once: the next one may be some bytes longer
+    assert told(ask(album, ("image", picture()), ("video", clip))) == SEEN
+    image, video = base64.b64encode(picture()).decode(), base64.b64encode(clip).decode()
     inputs = [{"type": "image", "data": image}, {"type": "video", "data": f"data:video/mp4;base64,{video}"}]
     assert told(as_json(album, *inputs)) == SEEN
     with Client(album.url) as client:
-        result = client.generate("album", image=picture(), video=film())
+        result = client.generate("album", image=picture(), video=clip)
     assert (result.picture, result.clip) == (SEEN["picture"], SEEN["clip"])
     with connect(album.url.replace("http", "ws") + "/v1/stream") as socket:
-        sizes = [{"type": "image", "bytes": len(picture())}, {"type": "video", "bytes": len(film())}]
+        sizes = [{"type": "image", "bytes": len(picture())}, {"type": "video", "bytes": len(clip)}]
         socket.send(json.dumps({"type": "generate", "id": "a", "model": "album", "inputs": sizes}))
         socket.send(picture())
-        socket.send(film())
+        socket.send(clip)
         heard = []
         while not heard or heard[-1]["type"] not in ("done", "error"):
             heard.append(json.loads(socket.recv(10)))

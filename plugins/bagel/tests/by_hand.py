@@ -33,7 +33,7 @@ METHODS = {
     "tokenizer": {"encode", "encode_all"},
     "pen": {"begin", "write", "finish"},
     "vit": {"look"},
-    "vae": {"encode", "decode"},
+    "vae": {"encode", "decode", "preview"},
     "llm": {"prefill_text", "prefill_vit", "prefill_vae", "next", "velocity"},
     "solver": {"posterior", "noise", "step"},
 }
@@ -237,7 +237,7 @@ def write(bench: Bench, contexts: Contexts, *, most: int) -> tuple[list[int], st
             break
         ids = [given["ids"]]
         read += ids
-        text += bench.call("pen.write", pen, ids=given["ids"])["piece"] or ""
+        text += bench.call("pen.write", pen, ids=given["ids"], scores=given["scores"])["piece"] or ""
     finished = bench.call("pen.finish", pen)
     text += finished["rest"] or ""
     assert finished["text"] == text
@@ -295,11 +295,12 @@ def paint(bench: Bench, contexts: Contexts) -> Painted:
         velocities = {"no_text": None, "no_image": None} | found
         if combined is None:  # one whole step back from nothing is the velocity itself
             nothing = torch.zeros_like(latents)
-            combined = bench.call("solver.step", options=options, latents=nothing, step=-1.0, **velocities)
+            combined = bench.call(
+                "solver.step", options=options, latents=nothing, t=t, step=-1.0, **velocities
+            )
             seen = {NAMES[name]: velocity.flatten(0, 1) for name, velocity in found.items()}
-        latents = bench.call("solver.step", options=options, latents=latents, step=step, **velocities)[
-            "latents"
-        ]
+        stepped = bench.call("solver.step", options=options, latents=latents, t=t, step=step, **velocities)
+        latents = stepped["latents"]
     picture = bench.call("vae.decode", latents=latents)["picture"].numpy()
     return Painted(seen, combined["latents"].flatten(0, 1), latents.flatten(0, 1), picture)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from walk_plugin_bagel import Bagel
 from walk_plugin_bagel.guidance import guided
-from walk_plugin_bagel.schedule import Schedule, make_schedule
+from walk_plugin_bagel.schedule import Schedule, make_schedule, previewing
 from walkserve.worker.live import Branch
 
 
@@ -111,7 +111,7 @@ def test_a_picture_is_as_long_as_all_of_it_and_not_as_its_batch(bench):
             name: torch.randn(2, 3, 64, generator=generator) * scale
             for name in ("latents", "full", "no_text", "no_image")
         }
-        | {"step": 0.1}
+        | {"t": 0.5, "step": 0.1}
         for scale in (1, 30)
     ]
     rows[1]["no_image"] = None
@@ -124,6 +124,17 @@ def test_a_picture_is_as_long_as_all_of_it_and_not_as_its_batch(bench):
 def test_without_guidance_a_step_is_eulers(bench):
     latents, velocity = torch.ones(1, 2, 64), torch.full((1, 2, 64), 0.5)
     stepped = bench.call(
-        "solver.step", latents=latents, step=0.25, full=velocity, no_text=None, no_image=None
+        "solver.step", latents=latents, t=0.75, step=0.25, full=velocity, no_text=None, no_image=None
     )
     assert torch.equal(stepped["latents"], latents - velocity * 0.25)
+    assert torch.equal(stepped["likely"], latents - velocity * 0.75)  # all the way
+
+
+@pytest.mark.parametrize(
+    ("steps", "times", "after"),
+    [(49, 0, []), (49, 1, [24]), (49, 3, [12, 24, 37]), (3, 2, [1, 2]), (2, 3, [1]), (1, 3, [])],
+)
+def test_previews_come_at_even_distances_and_before_the_picture(steps, times, after):
+    shown = previewing(steps, times)
+    assert len(shown) == steps
+    assert [done for done, is_shown in enumerate(shown, start=1) if is_shown] == after

@@ -120,6 +120,33 @@ def test_it_answers_as_the_reference_does(client, name):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == choice.message.content
 
 
+def test_it_tells_how_likely_each_token_was(client):
+    case = CASES["i2t"]
+    ask = {"model": "bagel", "messages": said(case), "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
+    answer = client.chat.completions.create(**ask)
+    (choice,) = answer.choices
+    tokens = choice.logprobs.content
+    assert len(tokens) == answer.usage.completion_tokens == 12
+    assert b"".join(bytes(each.bytes) for each in tokens).decode(errors="replace") == choice.message.content
+    for each in tokens:
+        assert [each.bytes, each.logprob] == [each.top_logprobs[0].bytes, each.top_logprobs[0].logprob]
+        likely = np.exp([one.logprob for one in each.top_logprobs])
+        assert len(likely) == 3 and list(likely) == sorted(likely, reverse=True) and likely.sum() <= 1
+    pieces = [chunk.choices[0] for chunk in client.chat.completions.create(**ask, stream=True)]
+    assert [one for piece in pieces if piece.logprobs for one in piece.logprobs.content] == tokens
+
+
+def test_a_picture_is_shown_before_it_is_done(client):
+    ask = {"model": "bagel", "prompt": "A red fox", "size": "64x32", "extra_body": {"seed": 1, **SHORT}}
+    events = list(client.images.generate(**ask, stream=True, partial_images=2))
+    assert [event.type.rpartition(".")[2] for event in events] == ["partial_image"] * 2 + ["completed"]
+    assert [event.partial_image_index for event in events[:2]] == [0, 1]
+    done = pixels(client.images.generate(**ask).data[0].b64_json)
+    assert np.array_equal(pixels(events[2].b64_json), done)
+    off = [np.abs(pixels(event.b64_json).astype(int) - done).mean() for event in events[:2]]
+    assert off[0] > off[1] > 0  # nearer each time
+
+
 def test_a_stop_string_ends_an_answer_before_it(client):
     case = CASES["t2t"]
     text = case["outputs"][0]["text"]
@@ -193,8 +220,3 @@ def test_what_it_cannot_do_is_refused_in_a_clients_words(client):
             model="bagel", messages=[{"role": "system", "content": " "}, {"role": "user", "content": "hi"}]
         )
     assert blank.value.param == "messages"
-    with pytest.raises(openai.BadRequestError) as tokens:
-        client.chat.completions.create(
-            model="bagel", messages=[{"role": "user", "content": "hi"}], logprobs=True
-        )
-    assert tokens.value.param == "logprobs"

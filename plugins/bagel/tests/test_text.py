@@ -118,7 +118,11 @@ def test_every_token_is_written_by_its_request_and_the_next_text_begins_anew(ben
     pieces = ["", ""]
     ids = [tokenizer.ids(text) for text in texts]
     for turn in range(max(map(len, ids))):
-        rows = [(pen, {"ids": each[turn]}) for pen, each in zip(pens, ids, strict=True) if turn < len(each)]
+        rows = [
+            (pen, {"ids": each[turn], "scores": None})
+            for pen, each in zip(pens, ids, strict=True)
+            if turn < len(each)
+        ]
         at = [index for index, each in enumerate(ids) if turn < len(each)]
         for index, given_out in zip(at, bench.rows("pen.write", rows), strict=True):
             pieces[index] += given_out["piece"] or ""

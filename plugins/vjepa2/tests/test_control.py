@@ -262,7 +262,8 @@ def test_nothing_grows_however_long_a_loop_lives(engine, way):
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert many == few
+        assert many[0] == few[0]
+        assert many[1] <= few[1] + 2  # a tick's tensors may be given back while the next one's are lent
         assert after - before < 300 * 400, f"{after - before:,} bytes are left of 300 ticks"
     deadline = time.monotonic() + 10  # its end reaches the workers a moment after it was told
     while any(pool.held for pool in pools):

@@ -22,14 +22,19 @@ def _mentions(model: type, function: Any) -> dict[str, None]:
     Only of ``self``: a track that says ``text.encode()`` does not ask for the graph ``encode``.
     """
     names: dict[str, None] = {}
-    waiting = [function]
-    while waiting:
-        code = getattr(inspect.unwrap(waiting.pop()), "__code__", None)
-        used = _attributes(code, code.co_varnames[0]) if code and code.co_argcount else ()
-        new = [name for name in dict.fromkeys(used) if name not in names]
-        names |= dict.fromkeys(new)
-        waiting += [helper for name in new if hasattr(helper := getattr(model, name, None), "__code__")]
+    _gather(model, function, names)
     return names
+
+
+def _gather(model: type, function: Any, names: dict[str, None]) -> None:
+    """A helper's own come where it is first called."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    for name in _attributes(code, code.co_varnames[0]) if code and code.co_argcount else ():
+        if name not in names:
+            names[name] = None
+            helper = getattr(model, name, None)
+            if hasattr(helper, "__code__"):
+                _gather(model, helper, names)
 
 
 def _attributes(code: CodeType, owner: str) -> Iterator[str]:

@@ -94,7 +94,12 @@ class Model:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        members = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+        members: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if members.get(name) is None:  # the base's "none" has no place in the family's order
+                    members.pop(name, None)
+                members[name] = value
         found: dict[type, dict[str, Any]] = {
             kind: {name: value for name, value in members.items() if isinstance(value, kind)}
             for kind in (Component, Stream, Output, WalkGraph, TrackSpec)

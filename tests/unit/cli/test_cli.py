@@ -704,3 +704,23 @@ def test_generate_writes_a_picture_as_the_name_of_the_file_says(
     shown = ["--option", "partial_images=2", "--output", "previews", "--out", str(tmp_path / "b.png")]
     assert main(["generate", "easel", *asked, *shown]) == 1
     assert "it holds one picture, and 2 came" in " ".join(capsys.readouterr().err.split())
+
+
+def test_generate_prints_a_text_or_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.families import trial
+
+    from walkserve.cli import main
+
+    for path in reversed(trial.install(tmp_path / "site", "easel").split(os.pathsep)):
+        monkeypatch.syspath_prepend(path)
+    asked = ["--text", "a chair", "--seed", "3", "--option", "max_tokens=5"]
+    assert main(["generate", "easel", *asked]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.split()) == 5  # nothing else, for it may go on into a program
+    assert "printed in " in printed.err and "5 out" in printed.err
+    assert main(["generate", "easel", *asked, "--out", str(tmp_path / "a.txt")]) == 0
+    assert (tmp_path / "a.txt").read_text("utf-8") == printed.out[:-1]
+    assert main(["generate", "orpheus:toy", "--text", "dial 1"]) == 1
+    assert "give it --out" in " ".join(capsys.readouterr().err.split())

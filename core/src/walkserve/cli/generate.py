@@ -58,10 +58,10 @@ _FILES: Any = {"multiple": True, "type": InputFile(), "metavar": "[NAME=]FILE"}
 )
 @click.option(
     "--out",
-    required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Where it goes; ends in {', '.join(SUFFIXES)}. The last holds all outputs, .json a record.",
+    help=f"Where it goes; ends in {', '.join(SUFFIXES)}. The last holds all outputs, .json a record. "
+    "A text is printed when this is left out.",
 )
 @click.option(
     "--option",
@@ -81,14 +81,15 @@ def command(
     video: Sequence[tuple[str, Path]],
     tensor: Sequence[tuple[str, Path]],
     outputs: Sequence[str],
-    out: Path,
+    out: Path | None,
     options: Sequence[tuple[str, Any]],
     seed: int | None,
     log_level: str,
     **choices: Any,
 ) -> None:
     """Run one request, and write what it gives into a file, without a server."""
-    check_out(out)
+    if out is not None:
+        check_out(out)
     asked = _collect(options, seed)
     names = _chosen(name, choices["plugins"], out, outputs)
     parts = _text_part(text)
@@ -109,15 +110,18 @@ def command(
         began = time.perf_counter()
         result = engine.generate(parts=parts, outputs=names, **asked)
         took_s = time.perf_counter() - began
-    wrote = write_out(out, {output: getattr(result, output) for output in names})
+    if out is None:
+        click.echo(getattr(result, names[0]))
+        wrote = "printed"
+    else:
+        wrote = f"{out}: {write_out(out, {output: getattr(result, output) for output in names})}"
     sound = getattr(result, names[0])
     audio_s = len(sound.samples) / sound.rate if hasattr(sound, "samples") else 0
     factor = f", real-time factor {took_s / audio_s:.2f}" if audio_s else ""
-    click.echo(f"{out}: {wrote} in {took_s:.2f} s{factor}")
     read, written = (result.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
-    click.echo(
-        f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {written} out"
-    )
+    about = f"finish reason: {result.finish_reason}, seed: {result.seed}, tokens: {read} in, {written} out"
+    # what is printed may go on into another program
+    click.echo(f"{wrote} in {took_s:.2f} s{factor}\n{about}", err=out is None)
 
 
 def _text_part(text: str | None) -> tuple[Part, ...]:
@@ -141,7 +145,7 @@ def _collect(options: Sequence[tuple[str, Any]], seed: int | None) -> dict[str, 
     return asked
 
 
-def _chosen(name: str, plugins: Sequence[str], out: Path, outputs: Sequence[str]) -> tuple[str, ...]:
+def _chosen(name: str, plugins: Sequence[str], out: Path | None, outputs: Sequence[str]) -> tuple[str, ...]:
     """The outputs to write."""
     from walkserve.model_names import parse_model_name
     from walkserve.plugins import load_model

@@ -14,12 +14,13 @@ from walkserve.media import pictures
 from walkserve.media.formats import FORMATS, SoundFormat, format_of_suffix
 from walkserve_sdk import Model, Part
 from walkserve_sdk.errors import did_you_mean
-from walkserve_sdk.ports import Audio, Image, Kind, Record, Tensor, Video
+from walkserve_sdk.ports import Audio, Image, Kind, Record, Tensor, Text, Video
 
 ARRAYS: tuple[type[Kind], ...] = (Tensor, Image, Video)
 SUFFIXES = (
     *(suffix for format in FORMATS.values() for suffix in format.suffixes),
     *(suffix for format in pictures.FORMATS.values() for suffix in format.suffixes),
+    ".txt",
     ".npy",
     ".json",
     ".safetensors",
@@ -63,8 +64,11 @@ def check_out(out: Path) -> None:
         raise click.BadParameter(f"{out} may not be written", param_hint="--out")
 
 
-def chosen_outputs(family: str, model: type[Model], out: Path, asked: Sequence[str]) -> tuple[str, ...]:
-    """The outputs that the file holds: of a ``.safetensors`` all, else the one of its kind.
+def chosen_outputs(
+    family: str, model: type[Model], out: Path | None, asked: Sequence[str]
+) -> tuple[str, ...]:
+    """The outputs that the file holds: of a ``.safetensors`` all, else the one of its kind. Without a file it
+    is a text, to be printed.
 
     Raises:
         UsageError: The model has none, or several.
@@ -75,9 +79,9 @@ def chosen_outputs(family: str, model: type[Model], out: Path, asked: Sequence[s
             raise click.BadParameter(
                 f"{family} has no output {name!r}{did_you_mean(name, outputs)}", param_hint="--output"
             )
-    if out.suffix.lower() == ".safetensors":
+    if out is not None and out.suffix.lower() == ".safetensors":
         return tuple(asked or outputs)
-    kinds = _kinds(out.suffix.lower())
+    kinds = _kinds(out.suffix.lower()) if out is not None else (Text,)
     # what a picture looks like before it is done has to be asked for
     offered = asked or [name for name, output in outputs.items() if output is not model.previews]
     fit = [name for name in offered if isinstance(outputs[name].kind, kinds)]
@@ -87,6 +91,8 @@ def chosen_outputs(family: str, model: type[Model], out: Path, asked: Sequence[s
         made = ", ".join(f"{name} ({output.kind.kind})" for name, output in outputs.items()) or "nothing"
         what = " or ".join(kind.__name__.lower() for kind in kinds)
         cure = "; name it with --output" if len(fit) > 1 and not asked else ""
+        if out is None:
+            raise SettingError(f"{family} gives {made}; only a text is printed; give it --out{cure}")
         raise SettingError(f"{family} gives {made}; {out.name} holds one {what} output{cure}")
     return tuple(fit)
 
@@ -95,7 +101,7 @@ def _kinds(suffix: str) -> tuple[type[Kind], ...]:
     """Of output that a file with this suffix holds one of."""
     if pictures.format_of_suffix(suffix) is not None:
         return (Image,)
-    return {".npy": ARRAYS, ".json": (Record,)}.get(suffix, (Audio,))
+    return {".txt": (Text,), ".npy": ARRAYS, ".json": (Record,)}.get(suffix, (Audio,))
 
 
 def write_out(out: Path, outputs: dict[str, Any]) -> str:
@@ -112,6 +118,9 @@ def write_out(out: Path, outputs: dict[str, Any]) -> str:
         picture = pictures.format_of_suffix(suffix)
         if picture is not None:
             return _write_picture(out, picture, whole)
+        if suffix == ".txt":
+            out.write_text(whole, "utf-8")
+            return f"{len(whole)} characters"
         if suffix == ".json":
             out.write_text(json.dumps(_plain(whole), indent=2) + "\n")
             return "a record" if isinstance(whole, dict) else f"{len(whole or ())} records"

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from walk_plugin_bagel.prompts import THINK_THEN_PAINT, THINK_THEN_WRITE
 from walk_plugin_bagel.resize import Canvas
-from walk_plugin_bagel.schedule import make_schedule
+from walk_plugin_bagel.schedule import make_schedule, previewing
 from walk_plugin_bagel.settings import read_settings
 from walkserve_sdk import (
     BadRequest,
@@ -32,6 +32,7 @@ from walkserve_sdk import (
     PagedKV,
     Parallel,
     Part,
+    Record,
     Request,
     SamplingParams,
     Text,
@@ -74,6 +75,9 @@ class Bagel(Model):
                 each token before images guide it; "global" when left out, "text_channel" for a picture that
                 is made from images.
             cfg_renorm_min: The least share that this cuts it to; 1 cuts nothing.
+            partial_images: How often to show, as ``previews``, what the picture will look like as things are.
+            top_logprobs: How many likely tokens are told of with each that is written, as ``token_scores``;
+                nothing is told when left out.
         """
 
         think: bool = False
@@ -88,6 +92,8 @@ class Bagel(Model):
         )
         cfg_renorm_type: Literal["global", "channel", "text_channel"] | None = None
         cfg_renorm_min: Annotated[float, Meta(ge=0, le=1)] = 0.0
+        partial_images: Annotated[int, Meta(ge=0, le=3)] = 0
+        top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
         sampling: SamplingParams = SamplingParams(temperature=0.0)
 
     checkpoints = MappingProxyType(
@@ -106,7 +112,9 @@ class Bagel(Model):
     solver = Component("walk_plugin_bagel.solver:Solver", state=True)
 
     text = Output(Text())
+    token_scores = Output(Record(), many=True)
     image = Output(Image())
+    previews = Output(Image(), many=True)
 
     encode = WalkGraph(
         Node(tokenizer, "encode_all", takes="texts", gives="blocks"),
@@ -133,8 +141,14 @@ class Bagel(Model):
     decode = WalkGraph(
         Node(pen, "begin", gives="ids"),
         Loop(
-            Node(llm, "next", takes="ids", gives="ids", branch="scratch"),
-            Node(pen, "write", takes="ids", gives="piece", to=text),
+            Node(llm, "next", takes="ids", gives=("ids", "scores"), branch="scratch"),
+            Node(
+                pen,
+                "write",
+                takes=("ids", "scores"),
+                gives=("piece", "score"),
+                to={"piece": text, "score": token_scores},
+            ),
             carry="ids",
             times="max_tokens",
         ),
@@ -150,12 +164,19 @@ class Bagel(Model):
                 _velocity(gives="no_text", branch="no_text", when="guided"),
                 _velocity(gives="no_image", branch="no_image", when="guided_by_images"),
             ),
-            Node(solver, "step", takes=("latents", "step", "full", "no_text", "no_image"), gives="latents"),
+            Node(
+                solver,
+                "step",
+                takes=("latents", "t", "step", "full", "no_text", "no_image"),
+                gives=("latents", "likely"),
+            ),
+            Node(vae, "preview", takes="likely", gives="preview", to=previews, when="shown"),
             each={
                 "t": "timesteps",
                 "step": "steps",
                 "guided": "guidance",
                 "guided_by_images": "image_guidance",
+                "shown": "previewing",
             },
             carry="latents",
         ),
@@ -180,15 +201,19 @@ class Bagel(Model):
         )
 
     def image_request(self, ask: ImageAsk) -> Request:
-        size = {} if ask.size is None else {"size": "{}x{}".format(*ask.size)}
-        return self.request(outputs=(self.image,), parts=ask.parts, options={**ask.options, **size})
+        options = {**ask.options, "partial_images": ask.partial_images}
+        if ask.size is not None:
+            options["size"] = "{}x{}".format(*ask.size)
+        return self.request(outputs=(self.image, self.previews), parts=ask.parts, options=options)
 
     edit_request = image_request
 
     def chat_request(self, ask: ChatAsk) -> Request:
         """It has no template for conversations: what was said is read in its order, the system first. Of a
         picture the text is what was thought before, where ``think`` asks for it."""
-        return self.request(outputs=ask.modalities, parts=ask.parts, options=ask.options)
+        outputs = [*ask.modalities, self.token_scores] if "text" in ask.modalities else ask.modalities
+        options = {**ask.options, "top_logprobs": ask.top_logprobs}
+        return self.request(outputs=outputs, parts=ask.parts, options=options)
 
     # --- before admission -------------------------------------------------------------------------
 
@@ -220,11 +245,11 @@ class Bagel(Model):
     def prepare(self, request: Request) -> Walk:
         texts = [str(text) for text in request.all("text")]
         if request.options.think:
-            texts.insert(0, THINK_THEN_PAINT if request.wants(self.image) else THINK_THEN_WRITE)
+            texts.insert(0, THINK_THEN_PAINT if self._paints(request) else THINK_THEN_WRITE)
         return self.encode(texts=texts, images=list(request.all("image")))
 
     def budget(self, request: Request, prepared: Outcome) -> Budget:
-        paints, most = request.wants(self.image), request.options.max_tokens
+        paints, most = self._paints(request), request.options.max_tokens
         texts = sum(map(len, prepared["blocks"]))
         start = texts + _tokens(prepared["vit_sizes"], self.settings.vision.patch_size)
         # what a branch shares with ``main`` is counted there
@@ -243,7 +268,7 @@ class Bagel(Model):
 
     @track
     def answering(self, request: Request, prepared: Outcome) -> Track:
-        paints, options = request.wants(self.image), request.options
+        paints, options = self._paints(request), request.options
         yield from self._read(request, prepared, paints=paints)
         if options.think or not paints:
             yield Fork(self.llm, "main", to="scratch")
@@ -290,6 +315,9 @@ class Bagel(Model):
             )
         yield self.prefill_vit(pixels=prepared["for_vit"][image])
 
+    def _paints(self, request: Request) -> bool:
+        return request.wants(self.image) or request.wants(self.previews)
+
     def _painted(self, request: Request, prepared: Outcome) -> Walk:
         options = request.options
         schedule = make_schedule(
@@ -306,6 +334,7 @@ class Bagel(Model):
             steps=schedule.steps,
             guidance=schedule.guided,
             image_guidance=schedule.guided_by_images,
+            previewing=previewing(len(schedule.steps), options.partial_images),
         )
 
 

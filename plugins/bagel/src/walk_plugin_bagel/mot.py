@@ -20,7 +20,7 @@ from walk_plugin_bagel.positions import PositionTable
 from walk_plugin_bagel.settings import Language, Settings, read_settings
 from walk_plugin_bagel.text import BEGIN, BEGIN_OF_IMAGE, END, END_OF_IMAGE, delimiters, open_tokenizer
 from walkserve_sdk import Batch, CacheView, Checkpoint, Gives, KVShape, causal, token_count
-from walkserve_sdk.nn import pack_linears
+from walkserve_sdk.nn import pack_linears, scores_of
 
 _TILE = 4
 """A product of matrices gives a row the same bits in any batch whose size is a multiple of this."""
@@ -126,8 +126,16 @@ class BagelLM:
 
     @causal
     def next(self, batch: Batch) -> Gives:
-        """Read what came last, ``ids``, and write the next token, ``ids``."""
-        return {"ids": batch.sample(self._logits(batch.last(self._read(batch))), stop=self._stop, seen="ids")}
+        """Read what came last, ``ids``, and write the next token, ``ids``; of rows that ask, ``scores``: how
+        likely it was, and which others were."""
+        logits = self._logits(batch.last(self._read(batch)))
+        drawn = batch.sample(logits, stop=self._stop, seen="ids")
+        asked = [options.top_logprobs for options in batch.options]
+        scores = [
+            None if top is None or token is None else scores_of(logits[row], token, top)
+            for row, (token, top) in enumerate(zip(drawn, asked, strict=True))
+        ]
+        return {"ids": drawn, "scores": scores}
 
     def logits(self, batch: Batch) -> Tensor:
         """Read ``ids``; what may follow each of them: (tokens, vocabulary), float32. For training."""

@@ -51,6 +51,12 @@ def make_schedule(
     )
 
 
+def previewing(steps: int, times: int) -> list[bool]:
+    """After which steps the picture is shown before it is done, at even distances: at most ``times``."""
+    shown = {round(steps * part / (times + 1)) for part in range(1, times + 1)}
+    return [done in shown for done in range(1, steps)] + [False]
+
+
 def _uniform(count: int) -> list[float]:
     """``torch.linspace(1, 0, count)``, to the bit: from either end to the middle, and rounded once."""
     step = _single(1 / (count - 1))

@@ -53,37 +53,37 @@ class Solver:
     def step(self, batch: Batch) -> Gives:
         """``latents`` a ``step`` nearer to the picture, along ``full``, ``no_text`` and ``no_image``.
 
-        Of these velocities the last two are None where nothing guides. Each picture by itself: its length is
-        that of all of it.
+        Of these velocities the last two are None where nothing guides. ``likely`` is what the picture would
+        be if from this time ``t`` they stayed the same. Each picture by itself: its length is that of all of
+        it.
         """
-        rows = zip(
-            *(batch.values(name) for name in ("latents", "step", "full", "no_text", "no_image")),
-            batch.options,
-            strict=True,
-        )
-        return {"latents": [self._stepped(*row) for row in rows]}
+        ways = self._ways(batch)
+        moments = zip(*(batch.values(name) for name in ("latents", "t", "step")), ways, strict=True)
+        rows = [(self._here(latents), t, step, way) for latents, t, step, way in moments]
+        return {
+            "latents": [latents - way * step for latents, _, step, way in rows],
+            "likely": [latents - way * t for latents, t, _, way in rows],
+        }
 
-    def _stepped(
-        self,
-        latents: Tensor,
-        step: float,
-        full: Tensor,
-        no_text: Tensor | None,
-        no_image: Tensor | None,
-        options: Any,
-    ) -> Tensor:
-        full = self._here(full)
-        if no_text is not None:
-            full = guided(
-                full,
-                self._here(no_text),
-                None if no_image is None else self._here(no_image),
-                cfg_text_scale=options.cfg_text_scale,
-                cfg_img_scale=options.cfg_img_scale,
-                cfg_renorm_type=options.cfg_renorm_type,
-                cfg_renorm_min=options.cfg_renorm_min,
-            )
-        return self._here(latents) - full * step
+    def _ways(self, batch: Batch) -> list[Tensor]:
+        """Each row's velocity, guided."""
+        rows = zip(
+            *(batch.values(name) for name in ("full", "no_text", "no_image")), batch.options, strict=True
+        )
+        return [self._way(*row) for row in rows]
+
+    def _way(self, full: Tensor, no_text: Tensor | None, no_image: Tensor | None, options: Any) -> Tensor:
+        if no_text is None:
+            return self._here(full)
+        return guided(
+            self._here(full),
+            self._here(no_text),
+            None if no_image is None else self._here(no_image),
+            cfg_text_scale=options.cfg_text_scale,
+            cfg_img_scale=options.cfg_img_scale,
+            cfg_renorm_type=options.cfg_renorm_type,
+            cfg_renorm_min=options.cfg_renorm_min,
+        )
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, self.dtype)

@@ -51,6 +51,10 @@ class ImageVAE:
         """Each row's grid of ``latents`` as a picture, ``picture``: uint8 (height, width, 3)."""
         return {"picture": [self.picture(latents) for latents in batch.values("latents")]}
 
+    def preview(self, batch: Batch) -> Gives:
+        """The same of what each row's picture is ``likely`` to become: ``preview``."""
+        return {"preview": [self.picture(latents) for latents in batch.values("likely")]}
+
     # Image by image: one fills a device by itself, and is the same whoever is beside it.
 
     def _encoded(self, pixels: Tensor, noise: Tensor) -> Tensor:
