@@ -722,5 +722,5 @@ def test_generate_prints_a_text_or_writes_it(
     assert "printed in " in printed.err and "5 out" in printed.err
     assert main(["generate", "easel", *asked, "--out", str(tmp_path / "a.txt")]) == 0
     assert (tmp_path / "a.txt").read_text("utf-8") == printed.out[:-1]
-    assert main(["generate", "orpheus:toy", "--text", "dial 1"]) == 1
+    assert main(["generate", "orpheus:toy", "--text", "dial 1"]) == 2
     assert "give it --out" in " ".join(capsys.readouterr().err.split())
