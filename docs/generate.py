@@ -9,30 +9,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from walk_plugin_bagel import Bagel
 from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
 from walkserve.conductor.life_table import TABLE, Phase
 from walkserve.graph.drawing import draw_svg
 from walkserve.http.app import create_app
 from walkserve.http.callers import Caller
+from walkserve_sdk import Model
 from walkserve_sdk.option_notes import option_notes
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/reference/http.md", "docs/explanation/semantics.md")
+PAGES = ("README.md", "docs/reference/http.md", "docs/explanation/semantics.md", "plugins/bagel/README.md")
 _PART = re.compile(r"(<!-- ([\w -]+): docs/generate\.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def options_of_orpheus() -> Iterator[str]:
+def options_of(family: type[Model]) -> Iterator[str]:
     """What a request may set, from the declaration."""
     yield "| option | default | range | is |"
     yield "|---|---|---|---|"
-    for note in option_notes(Orpheus.Options):
+    for note in option_notes(family.Options):
         default = "none" if note.default is None else f"`{json.dumps(note.default).removesuffix('.0')}`"
         allowed = re.sub(r'("\w+")', r"`\1`", note.range)
-        yield f"| `{note.name}` | {default} | {allowed or note.type} | {note.about} |"
+        about = note.about.replace("``", "`")
+        yield f"| `{note.name}` | {default} | {allowed or note.type} | {about} |"
 
 
 def commands() -> Iterator[str]:
@@ -98,7 +102,8 @@ class _NoPost:
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
-    "options of orpheus": options_of_orpheus,
+    "options of bagel": partial(options_of, Bagel),
+    "options of orpheus": partial(options_of, Orpheus),
     "commands": commands,
     "routes": routes,
     "life of a request": life_of_a_request,
@@ -110,7 +115,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     for name in PAGES:
         path = ROOT / name
         yield path, _PART.sub(lambda found: found[1] + _table(found[2]) + found[3], path.read_text())
-    yield ROOT / "docs/graph-orpheus.svg", draw_svg(Orpheus)
+    for family in (Bagel, Orpheus):
+        yield ROOT / f"docs/graph-{family.__name__.lower()}.svg", draw_svg(family)
 
 
 def _table(name: str) -> str:

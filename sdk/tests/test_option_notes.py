@@ -43,6 +43,7 @@ class Full(Options):
     mode: Literal["a", "b"] = "a"
     name: Annotated[str, Meta(min_length=1, max_length=9)] = "x"
     words: Annotated[tuple[str, ...], Meta(max_length=3)] = ()
+    span: tuple[float, float] | None = None
     free: Any = field(default=None)
     sampling: SamplingParams = SamplingParams(top_k=7)
     talker: Talker = Talker()
@@ -60,6 +61,7 @@ NOTES = {note.name: note for note in option_notes(Full)}
         ("mode", "one of", "a", '"a" or "b"'),
         ("name", "text", "x", "1 to 9 characters"),
         ("words", "array", (), "up to 3 items"),
+        ("span", "array", None, "2 items"),
         ("free", "anything", None, ""),
         ("top_k", "whole number", 7, "0 to 2³¹ − 1"),
         ("min_p", "number", 0.0, "from 0, below 1"),

@@ -15,6 +15,7 @@ from msgspec import structs
 
 import walkserve
 import walkserve_sdk
+from walk_plugin_bagel import Bagel
 from walk_plugin_orpheus import Orpheus
 from walkserve.cli import COMMANDS
 from walkserve.cli.settings import SERVE_SETTINGS, shown
@@ -197,9 +198,10 @@ def test_the_readme_has_every_command_and_every_route_and_no_other():
     assert all(tables[name] for name in told)
 
 
-def test_every_option_of_orpheus_is_explained():
-    rows = list(_generator().options_of_orpheus())[2:]
-    names = {path[-1] for path in option_paths(Orpheus.Options).values()}
+@pytest.mark.parametrize("family", [Bagel, Orpheus])
+def test_every_option_is_explained(family):
+    rows = list(_generator().options_of(family))[2:]
+    names = {path[-1] for path in option_paths(family.Options).values()}
     assert {re.findall(r"`(\w+)`", row)[0] for row in rows} == names
     assert all(cell.strip() for row in rows for cell in row.strip("|").split("|"))
 

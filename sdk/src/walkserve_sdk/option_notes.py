@@ -140,6 +140,8 @@ def described_args(docstring: str) -> dict[str, str]:
 def _span(schema: Mapping[str, Any], low: str, high: str, above: str = "", below: str = "") -> str:
     start = f"above {_number(schema[above])}" if above in schema else ""
     end = f"below {_number(schema[below])}" if below in schema else ""
+    if low in schema and schema[low] == schema.get(high):
+        return _number(schema[low])
     if low in schema and high in schema:
         return f"{_number(schema[low])} to {_number(schema[high])}"
     start = start or (f"from {_number(schema[low])}" if low in schema else "")
