@@ -37,7 +37,7 @@ demo: $(STAMP) ## start a server with a small model and let it speak
 .PHONY: test
 test: $(STAMP) ## run the tests, without the slow ones
 	@echo "make: running the tests"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 .PHONY: test-all
 test-all: $(STAMP) ## run all tests

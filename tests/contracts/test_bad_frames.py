@@ -26,7 +26,7 @@ GOOD = m.FreeTensors([1])
 
 @pytest.mark.parametrize("union", UNIONS.values(), ids=UNIONS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_every_message_comes_back_as_it_was_or_as_unreadable(union: Any, data: st.DataObject) -> None:
     said = data.draw(st.lists(messages(EVERY, NAMES), max_size=4))
     heard = Unpacker(union).unpack(pack(said)[0])
@@ -37,7 +37,7 @@ def test_every_message_comes_back_as_it_was_or_as_unreadable(union: Any, data: s
 
 @pytest.mark.parametrize("union", UNIONS.values(), ids=UNIONS)
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_frame_that_was_spoilt_on_its_way_never_raises(union: Any, data: st.DataObject) -> None:
     frame = bytearray(pack(data.draw(st.lists(messages(union, NAMES), min_size=1, max_size=3)))[0])
     for _ in range(data.draw(st.integers(0, 4))):
@@ -51,7 +51,7 @@ def test_a_frame_that_was_spoilt_on_its_way_never_raises(union: Any, data: st.Da
 
 
 @given(frame=st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_noise_never_raises(frame: bytes) -> None:
     for union in UNIONS.values():
         assert all(isinstance(one, m.Message) for one in Unpacker(union).unpack(frame))

@@ -148,7 +148,7 @@ def test_the_routes_do_as_their_description_says(server, tmp_path):
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/schema/openapi.json"),
             *("--include-path", "/v1/trials", "--max-examples", EXAMPLES, "--seed", "1"),
-            *(() if int(EXAMPLES) > 25 else ("--phases", "examples,fuzzing")),
+            *(() if int(EXAMPLES) > 15 else ("--phases", "examples,fuzzing")),
             *("--continue-on-failure", "--request-timeout", "30"),
         ],
         capture_output=True,

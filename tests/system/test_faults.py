@@ -394,6 +394,7 @@ def test_every_kind_of_answer_says_that_its_worker_was_lost(start_server):
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_one_models_worker_costs_the_other_model_nothing(start_hasty, tmp_path):
     golden = tmp_path / "golden"
     shutil.copytree(GOLDEN, golden)

@@ -149,6 +149,7 @@ def test_where_profiles_are_off_a_request_has_none_and_the_command_says_how_to_h
     assert told.returncode == 1 and "serve with --profile" in told.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_or_is_killed_holds_up_no_scrape(start_server):
     server = start_server(f"orpheus={GOLDEN}", "--port", "0").wait_until_ready()
     worker = next(w for w in server.state()["models"][0]["workers"] if w["name"].endswith("rank0"))

@@ -270,7 +270,7 @@ def test_a_flat_row_is_settled_by_more_candidates_or_by_all():
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 40_007])
 def test_a_row_draws_the_same_alone_and_in_any_batch(vocabulary, dtype):
     logits = logits_of(5, rows=9, vocabulary=vocabulary).to(dtype)
-    for turn in range(4):
+    for turn in range(2):
         draws = torch.rand(9, generator=torch.Generator().manual_seed(turn), dtype=torch.float64).tolist()
         names = [list(ROWS)[(i + turn) % len(ROWS)] for i in range(9)]
         rows = [with_uniform(ROWS[name], draw) for name, draw in zip(names, draws, strict=True)]
@@ -285,7 +285,7 @@ def test_a_row_draws_the_same_for_every_uniform():
     for name in ("plain", "top_p", "wide top_p", "all"):
         rows = [with_uniform(ROWS[name], u / 400) for u in range(400)]
         alone = sample(logits[4:5].expand(400, -1), rows)
-        for u in range(0, 400, 7):
+        for u in range(0, 400, 21):
             batch = [ROWS["top_p"]] * 4 + [rows[u]] + [ROWS["plain"]] * 4
             assert sample(logits, batch)[4] == alone[u] == sample(logits[4:5], [rows[u]])[0]
 
