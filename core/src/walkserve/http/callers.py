@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import msgspec
 
 from walkserve import messages as m
-from walkserve.http.calls import Call, Item, size_bytes
+from walkserve.http.calls import NUMBER_BYTES, Call, Item, size_bytes
 from walkserve.http.meters import Meters
 from walkserve.http.problems import TooManyRequests
 from walkserve.http.profiles import Profiles
@@ -290,22 +290,27 @@ class Caller:
         call = self._calls.get(tag)
         if call is None:  # cancelled in between: its tensors are freed all the same
             return
-        try:
-            item = value if isinstance(value, _NUMBERS) else self._read(value)
-        except WalkserveError as error:
-            self._give_up(call, m.Fault.of(error))
-            return
-        except Exception:  # whatever it is, it is this request's; the others go on
-            log.exception("an item of %r cannot be read", output, extra=about(call.record.id))
-            self._give_up(call, m.Fault(f"an item of {output!r} cannot be read", code="unreadable_item"))
-            return
-        size = size_bytes(item)
+        item: Item
+        if isinstance(value, _NUMBERS):
+            item, size = value, NUMBER_BYTES
+        else:
+            try:
+                item = self._read(value)
+            except WalkserveError as error:
+                self._give_up(call, m.Fault.of(error))
+                return
+            except Exception:  # whatever it is, it is this request's; the others go on
+                log.exception("an item of %r cannot be read", output, extra=about(call.record.id))
+                self._give_up(call, m.Fault(f"an item of {output!r} cannot be read", code="unreadable_item"))
+                return
+            size = size_bytes(item)
         # one large item is not a slow client's fault, so what finds the buffer empty always fits
         if call.waiting_bytes and call.waiting_bytes + size > self._buffer_bytes:
             self._cut(call)
         else:
             call.give(output, item, size, index)
-            self._forget_if_over(call)
+            if call.is_over:
+                del self._calls[call.tag]
 
     def _cut(self, call: Call) -> None:
         limit = f"more than {self._buffer_bytes:,} bytes waited for it"

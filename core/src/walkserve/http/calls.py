@@ -19,9 +19,9 @@ from walkserve.http.requests import Record
 from walkserve.writing import Writing
 
 TAKE_BYTES = 256 * 1024
+NUMBER_BYTES = 8
+"""About what a number takes while it waits."""
 CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
-
-_CANCELLED = m.Fault("the request was cancelled", 499, "cancelled", "cancelled")
 
 Item = None | bool | int | float | str | bytes | list[Any] | dict[str, Any] | NDArray[Any]
 
@@ -138,7 +138,7 @@ class Call:
             self._cancel()
             self._events.clear()
             self.waiting_bytes = 0
-            self._events.append(Failed(_CANCELLED))
+            self._events.append(Failed(CANCELLED))
             self._arrived.set()
 
     def settle(self, finish_reason: str, output_tokens: int) -> m.RequestEnded:
@@ -166,7 +166,9 @@ class Call:
         self._events.append(items)
         self._arrived.set()
         self.waiting_bytes += size_bytes
-        self._end(self._delivery.received(output))
+        ended = self._delivery.received(output)
+        if ended is not None:
+            self._end(ended)
 
     def hear(self, message: m.Admitted | m.ItemsTaken | m.RequestEnded | m.RequestFailed) -> None:
         """The conductor has said something of it."""
@@ -216,8 +218,8 @@ def size_bytes(item: Item) -> int:
         case str() | bytes():
             return len(item)
         case list():
-            return 8 * len(item)
+            return NUMBER_BYTES * len(item)
         case dict():
             return sum(map(size_bytes, item.values()))
         case _:
-            return 8
+            return NUMBER_BYTES

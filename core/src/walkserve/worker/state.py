@@ -286,20 +286,17 @@ class WorkerState:
             return  # not asked for, or asked for by nobody: a warm-up
         item = self.lending.send(value)  # the client frees it
         live.emitted[output] = live.emitted.get(output, 0) + 1
-        self._say_emitted(opened.client, output, opened.tag, item, index)
-
-    def _say_emitted(self, client: str, output: str, tag: int, item: m.Value, index: int | None) -> None:
-        """One message for all rows of a batch: a message for each costs both ends more than its item."""
-        said = self.outbox[client]
+        # One message for all rows of a batch: a message for each costs both ends more than its item.
+        said = self.outbox[opened.client]
         last = said[-1] if said else None
         of_rows = index is not None
-        if isinstance(last, m.Emitted) and last.output == output and (not last.indexes) is not of_rows:
-            last.tags.append(tag)
+        if type(last) is m.Emitted and last.output == output and (not last.indexes) is not of_rows:
+            last.tags.append(opened.tag)
             last.items.append(item)
             if index is not None:
                 last.indexes.append(index)
         else:
-            said.append(m.Emitted(output, [tag], [item], [] if index is None else [index]))
+            said.append(m.Emitted(output, [opened.tag], [item], [] if index is None else [index]))
 
     def begin_fan(self, fan: FanRun) -> None:
         self.forks.begin(fan)
@@ -522,7 +519,8 @@ class WorkerState:
                 return
             if result.stop is None or result.stop.keep:
                 run.sampled += result.sampled
-        self._let_go(call)
+        if op.takes_turns or op.reads:
+            self._let_go(call)
         run.finish(call, result.gives, result.stop)
 
     def _deal(self) -> None:
