@@ -90,6 +90,7 @@ def _serve(settled: Mapping[str, Settled], models: Sequence[NamedModel]) -> int:
         image_pixels=value["max_image_pixels"],
         frame_pixels=value["max_frame_pixels"],
         video_s=value["max_video_s"],
+        remote_media=value["remote_media"],
         socket_requests=value["max_socket_requests"],
         max_open_requests=value["max_open_requests"],
         timeout_s=value["timeout"],

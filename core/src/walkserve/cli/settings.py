@@ -266,6 +266,12 @@ SERVE_SETTINGS: tuple[Setting, ...] = (
         metavar="SECONDS",
     ),
     Setting(
+        "remote_media",
+        click.BOOL,
+        _HTTP.remote_media,
+        "Fetch images and videos from the public addresses that clients name; without it none is opened.",
+    ),
+    Setting(
         "max_socket_requests",
         click.IntRange(min=1),
         _HTTP.socket_requests,

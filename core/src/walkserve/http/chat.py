@@ -43,6 +43,10 @@ def chat_route(caller: Caller, models: Mapping[str, Model], settings: HttpSettin
     )
     async def chat(request: HttpRequest[Any, Any, Any]) -> Response[bytes]:
         given = await read_object(request, settings.body_bytes, media_bytes=settings.media_bytes)
+        if settings.remote_media:
+            from walkserve.http.remote_media import fetch_messages  # only here: it takes a while to import
+
+            await fetch_messages(given, settings.media_bytes)
         asked = read_chat(models, given, media_bytes=settings.media_bytes)
         terms = read_terms(request, most_s=settings.timeout_s)
         await check_media(asked.requests[0].parts, settings, place=lambda number, part: "messages")

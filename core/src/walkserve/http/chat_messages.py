@@ -24,7 +24,10 @@ class TextContent(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ty
 class ImageUrl(Struct, frozen=True, forbid_unknown_fields=True):
     """An image."""
 
-    url: Annotated[str, Meta(description="A data URL; no address is opened.")]
+    url: Annotated[
+        str,
+        Meta(description="A data URL; an address only of a server that was started with `--remote-media`."),
+    ]
     detail: Annotated[Literal["auto"] | None, Meta(description="A model sees images in its own way.")] = None
 
 

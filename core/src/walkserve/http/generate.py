@@ -70,7 +70,12 @@ def generate_route(caller: Caller, models: Mapping[str, Model], settings: HttpSe
 async def _fields(request: HttpRequest[Any, Any, Any], settings: HttpSettings) -> dict[str, Any]:
     if is_form(request):
         return await read_form(request, limit_bytes=settings.media_bytes, field_bytes=settings.body_bytes)
-    return await read_object(request, settings.body_bytes, also=FORM)
+    body = await read_object(request, settings.body_bytes, also=FORM)
+    if settings.remote_media:
+        from walkserve.http.remote_media import fetch_inputs  # only here: it takes a while to import
+
+        await fetch_inputs(body, settings.media_bytes)
+    return body
 
 
 # --- events -------------------------------------------------------------------------------------------

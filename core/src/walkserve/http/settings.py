@@ -21,6 +21,7 @@ class HttpSettings(Struct, frozen=True):
             decode by themselves (``walkserve_sdk.media.limits``), not larger.
         frame_pixels: The most pixels of a frame of a video.
         video_s: The longest video.
+        remote_media: Whether media are fetched from public addresses that clients name.
         socket_requests: How many requests may be open on one WebSocket.
         max_open_requests: How many requests may run or wait at once; one more is a 429.
         timeout_s: How long a request may take, also where it asks for more or for nothing; None for any time.
@@ -35,6 +36,7 @@ class HttpSettings(Struct, frozen=True):
     image_pixels: int = IMAGE_LIMITS.pixels
     frame_pixels: int = VIDEO_LIMITS.pixels
     video_s: float = VIDEO_LIMITS.duration_s
+    remote_media: bool = False
     socket_requests: int = 32
     max_open_requests: int = 512
     timeout_s: float | None = None

@@ -17,7 +17,7 @@ from walk_plugin_bagel.toy.schedule import Schedule
 from walk_plugin_bagel.toy.tables import fill_table
 from walk_plugin_bagel.vit import ImageViT, Weights
 
-STEPS = 700
+STEPS = 2500
 _ROWS = 64
 _FURTHEST = 4
 
