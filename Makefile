@@ -1,6 +1,7 @@
 # Needs make, Python 3.11 or later and pip; everything else goes into .venv, once.
 #
 #   make PYTHON=/path/to/python3.11 ...   to choose the interpreter
+#   make JOBS=2 test                      to run the tests in two processes: faster, and timings in it are looser
 #   make TORCH_INDEX=URL ...              to install with one more package index: where the ordinary index has
 #                                         only CUDA builds of torch, give one that has CPU builds
 
@@ -11,6 +12,7 @@ SHELL := /bin/bash
 
 PYTHON ?=
 TORCH_INDEX ?=
+JOBS ?=
 
 # An environment of the caller's must not reach into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -37,7 +39,7 @@ demo: $(STAMP) ## start a server with a small model and let it speak
 .PHONY: test
 test: $(STAMP) ## run the tests, without the slow ones
 	@echo "make: running the tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
+	@$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
 
 .PHONY: test-all
 test-all: $(STAMP) ## run all tests

@@ -166,16 +166,18 @@ class Scheduler:
 
     def _take_short(self, line: _Line, work: Work, overdue: int) -> None:
         """Move calls of one token into the batch while there are rows."""
-        rows = self.limits[work.key].rows
-        while len(work.calls) < rows and (source := line.next(overdue)) is not None:
-            call = source[0]
-            if call.run.is_closed or call.frame.is_dropped:
-                self._forget_dead(source)
-                continue
-            source.popleft()
-            self.waiting -= 1
-            work.calls.append(call)
-            work.pieces.append(1)
+        rows, calls = self.limits[work.key].rows, work.calls
+        while len(calls) < rows and (source := line.next(overdue)) is not None:
+            # with nobody in the other line, nobody has to be asked who comes first
+            most = 1 if line.sooner and line.later else min(len(source), rows - len(calls))
+            for _ in range(most):
+                call = source.popleft()
+                self.waiting -= 1
+                if call.run.is_closed or call.frame.is_dropped:
+                    call.run.host.forget(call)
+                else:
+                    calls.append(call)
+        work.pieces += [1] * (len(calls) - len(work.pieces))
 
     def _take_long(
         self, line: _Line, work: Work, overdue: int, used: int, *, is_tight: bool, most: int | None = None
