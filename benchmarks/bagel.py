@@ -17,19 +17,16 @@ Prints tables and one line of JSON.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,20 +34,19 @@ from typing import Any
 
 import httpx
 import numpy as np
-import psutil
 import torch
 from bagel_authors import Authors
 from bagel_checkpoint import SIDE, make_checkpoint
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import load
+from serving import Running, serving
 
 from walk_plugin_bagel import Bagel
 from walk_plugin_bagel.schedule import make_schedule
 from walkserve.config import worker_threads
 
 SAFETENSORS = "application/x-safetensors"
-START_S = 120
 WORKERS = 2
 """That of the models, and that of the host's components."""
 AIM = 1.4
@@ -104,9 +100,9 @@ class Tallied(Counter[str]):
 class Server:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self._process = psutil.Process(process.pid)
-        self._client = httpx.Client(base_url=url, timeout=None)
+    def __init__(self, running: Running) -> None:
+        self._cpu_s = running.cpu_s
+        self._client = httpx.Client(base_url=running.url, timeout=None)
         self.busy_s = Tallied()
         """Of all pictures so far, by part."""
 
@@ -162,42 +158,11 @@ class Server:
             found[f"{said['component']}.{said['method']}"] = float(value)
         return found
 
-    def _cpu_s(self) -> float:
-        everybody = [self._process, *self._process.children(recursive=True)]
-        return sum(sum(one.cpu_times()[:2]) for one in everybody)
-
 
 def _form(inputs: list[tuple[str, Any]], options: Mapping[str, Any], output: str) -> list[tuple[str, Any]]:
     """A form whose inputs stay in their order."""
     fields = {"model": "bagel:bench", "outputs": output, "options": json.dumps(options)}
     return [(name, (None, value)) for name, value in (*fields.items(), *inputs)]
-
-
-@contextlib.contextmanager
-def serving(folder: Path, dtype: str) -> Iterator[Server]:
-    """``walkserve serve``, ready and warm, from start to end."""
-    command = [sys.executable, "-m", "walkserve", "serve", f"bagel:bench={folder}"]
-    command += ["--port", "0", "--device", "cpu", "--dtype", dtype]
-    with tempfile.NamedTemporaryFile("w", suffix=".log") as output:
-        log = Path(output.name)
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True)
-        try:
-            yield Server(process, _ready_url(process, log))
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-
-
-def _ready_url(process: subprocess.Popen[str], log: Path) -> str:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"listening on (http://\S+)", log.read_text())
-        if found:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{found[1]}/ready", timeout=5).status_code == 200:
-                    return found[1]
-        time.sleep(0.1)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text()}")
 
 
 class Contest:
@@ -207,7 +172,7 @@ class Contest:
         self._server = server
         self._authors = authors
         self._dtype = dtype
-        self._rounds = dtype == "bfloat16"
+        self._is_rounded = dtype == "bfloat16"
         self._image = _png()
         self.runs: dict[str, dict[str, list[Run]]] = {}
         self.texts: dict[str, list[Texts]] = {}
@@ -226,7 +191,7 @@ class Contest:
         }
         pictures = [picture.astype(int) for picture, _ in given.values()]
         apart = int(np.abs(pictures[0] - pictures[1]).max())
-        assert apart <= 1 or self._rounds, f"{case}: the pictures are {apart} apart"
+        assert apart <= 1 or self._is_rounded, f"{case}: the pictures are {apart} apart"
         self.most_apart = max(self.most_apart, apart)
         for side, (_, run) in given.items():
             self.runs.setdefault(case, {}).setdefault(side, []).append(run)
@@ -264,7 +229,7 @@ class Contest:
             self._image, QUESTION, tokens=tokens, on_token=lambda: came.append(time.perf_counter())
         )
         cpu_s = at_once * (time.process_time() - cpu)
-        assert texts == [expected] * at_once or self._rounds, f"the texts differ: {[expected, *texts]}"
+        assert texts == [expected] * at_once or self._is_rounded, f"the texts differ: {[expected, *texts]}"
         self.texts_apart += sum(text != expected for text in texts)
         theirs = Texts(came[0] - began, (tokens - 1) / (came[-1] - came[0]), cpu_s)
         for side, one in (("server", ours), ("authors", theirs)):
@@ -291,7 +256,8 @@ def _png() -> bytes:
 def measure(asked: argparse.Namespace, folder: Path, dtype: str) -> tuple[Contest, Tallied]:
     """Everything in one type of numbers."""
     authors = Authors(folder, getattr(torch, dtype))
-    with serving(folder, dtype) as server:
+    with serving(f"bagel:bench={folder}", "--dtype", dtype) as running:
+        server = Server(running)
         contest = Contest(server, authors, dtype=dtype)
         contest.write(tokens=4, at_once=1)  # not counted: its memory is touched for the first time
         contest.paint("edit", timesteps=3, seed=0, server_first=True)

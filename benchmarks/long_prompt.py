@@ -14,10 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
-import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +26,7 @@ from typing import Any
 import httpx
 import reading_family
 from orpheus_checkpoint import make_checkpoint
+from serving import serving
 
 from walkserve_sdk.client import AsyncClient
 
@@ -108,9 +106,9 @@ async def measure_one(url: str, seed: int) -> Run:
     return Run(statistics.median(quiet), p95, max(meanwhile), len(meanwhile), first - asked)
 
 
-def measure(folder: Path, budget: str, runs: int, log: Path) -> tuple[list[Run], list[dict[str, Any]]]:
+def measure(folder: Path, budget: str, runs: int) -> tuple[list[Run], list[dict[str, Any]]]:
     """Some runs of one server, and the token budget it told."""
-    with server(folder, budget, log) as url:
+    with server(folder, budget) as url:
         (model,) = httpx.get(f"{url}/v1/server", timeout=30).json()["models"]
         told = [each for worker in model["workers"] for each in worker["token_budgets"]]
         found = []
@@ -129,35 +127,16 @@ async def wait_until_idle(url: str) -> None:
 
 
 @contextlib.contextmanager
-def server(folder: Path, budget: str, log: Path) -> Iterator[str]:
+def server(folder: Path, budget: str) -> Iterator[str]:
     """``walkserve serve`` of the reading family, from ready to its end; gives its address."""
-    with tempfile.TemporaryDirectory() as plugin, log.open("w") as output:
+    with tempfile.TemporaryDirectory() as plugin:
         reading_family.install(Path(plugin))
         paths = [plugin, str(HERE), os.environ.get("PYTHONPATH", "")]
-        command = [sys.executable, "-m", "walkserve", "serve", f"{MODEL}={folder}", "--port", "0"]
-        process = subprocess.Popen(
-            [*command, "--device", "cpu", "--token-budget", budget],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        )
-        try:
-            yield ready_url(process, log)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
-
-
-def ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Where it listens, once it is ready."""
-    until = time.monotonic() + START_S
-    while time.monotonic() < until and process.poll() is None:
-        if found := re.search(r"listening on (http://\S+)", log.read_text()):
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{found[1]}/ready", timeout=5).status_code == 200:
-                    return found[1]
-        time.sleep(0.1)
-    raise SystemExit(f"the server did not become ready:\n{log.read_text()}")
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        with serving(
+            f"{MODEL}={folder}", "--token-budget", budget, environ=environ, starts_s=START_S, ends_s=60
+        ) as running:
+            yield running.url
 
 
 def main() -> None:
@@ -174,9 +153,8 @@ def main() -> None:
     found: dict[str, list[Run]] = {}
     budgets = {}
     for name, budget in (("split", "auto"), ("whole", str(OFF))):
-        with tempfile.NamedTemporaryFile(suffix=".log") as log:
-            runs, budgets[name] = measure(asked.folder, budget, asked.runs + 1, Path(log.name))
-            found[name] = runs[1:]
+        runs, budgets[name] = measure(asked.folder, budget, asked.runs + 1)
+        found[name] = runs[1:]
     print(f"{'':<8}{'gap, ms':>9}{'p95 meanwhile':>15}{'worst':>9}{'p95 / gap':>11}{'first word, s':>15}")
     for name, runs in found.items():
         medians = [statistics.median(values) for values in zip(*map(row, runs), strict=True)]

@@ -13,8 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -27,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 from orpheus_checkpoint import FRAME_SAMPLES, RATE, SLOTS, make_checkpoint
+from serving import Running, serving
 
 from walk_plugin_orpheus.text import Tokenizer
 from walkserve_sdk import Checkpoint
@@ -46,7 +44,6 @@ TEXTS = (
 )
 VOICE = "tara"
 SAMPLE_BYTES = 2
-START_S = 120
 AIMS = {"first_audio": 10.0, "loop": {"float32": 3.0, "bfloat16": 4.0}, "batch": 1.0}
 
 
@@ -89,9 +86,9 @@ def on_cores(cores: set[int]) -> Any:
 class Ours:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, *, masked: bool) -> None:
-        self._process = psutil.Process(process.pid)
-        self._url = url
+    def __init__(self, running: Running, *, masked: bool) -> None:
+        self._cpu_s = running.cpu_s
+        self._url = running.url
         self._masked = masked
 
     def run(self, texts: tuple[str, ...], *, frames: int, seed: int) -> Run:
@@ -123,40 +120,17 @@ class Ours:
                 size += len(piece)
         return first, size
 
-    def _cpu_s(self) -> float:
-        everybody = [self._process, *self._process.children(recursive=True)]
-        return sum(sum(one.cpu_times()[:2]) for one in everybody)
-
 
 @contextlib.contextmanager
-def our_server(folder: Path, asked: argparse.Namespace, cores: set[int], log: Path) -> Iterator[Ours]:
+def our_server(folder: Path, asked: argparse.Namespace, cores: set[int]) -> Iterator[Ours]:
     """``walkserve serve``, ready and warm, from start to end."""
-    command = [sys.executable, "-m", "walkserve", "serve", f"orpheus:bench={folder}"]
-    command += ["--port", "0", "--device", "cpu", "--dtype", asked.dtype]
-    command += ["--placement", str(asked.placement)] if asked.placement else []
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, text=True, preexec_fn=on_cores(cores)
-        )
-    try:
-        ours = Ours(process, _ready_url(process, log), masked=not asked.unmasked)
+    placement = ["--placement", str(asked.placement)] if asked.placement else []
+    with serving(
+        f"orpheus:bench={folder}", "--dtype", asked.dtype, *placement, before=on_cores(cores)
+    ) as running:
+        ours = Ours(running, masked=not asked.unmasked)
         ours.run(TEXTS, frames=4, seed=0)
         yield ours
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-
-
-def _ready_url(process: subprocess.Popen[str], log: Path) -> str:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"listening on (http://\S+)", log.read_text())
-        if found:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{found[1]}/ready", timeout=5).status_code == 200:
-                    return found[1]
-        time.sleep(0.1)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text()}")
 
 
 class Peer:
@@ -212,8 +186,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Run]:
     cores = set(sorted(os.sched_getaffinity(0))[: asked.cores])
     runs: dict[str, list[Run]] = {}
     with (
-        tempfile.NamedTemporaryFile(suffix=".log") as log,
-        our_server(folder, asked, cores, Path(log.name)) as ours,
+        our_server(folder, asked, cores) as ours,
         peer(folder, asked, cores) as theirs,
     ):
         for turn in range(asked.rounds):

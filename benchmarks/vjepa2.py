@@ -14,28 +14,25 @@ table and one line of JSON.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import json
 import math
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import torch
 from safetensors.torch import load, save
+from serving import Running, serving
 from torch import Tensor
 from torch.nn.functional import layer_norm
 from vjepa2_checkpoint import FRAMES, GRID, HEADS, HIDDEN, LAYERS, TOKENS, WIDTH, make_checkpoint
@@ -46,7 +43,6 @@ from walkserve.config import worker_threads
 from walkserve_sdk.nn import pack_linears
 
 SAFETENSORS = "application/x-safetensors"
-START_S = 120
 NEAR = 1e-5
 FRAME, PAGE = TOKENS + LEADING, 16
 PAGE_BYTES = PAGE * 2 * LAYERS * HIDDEN * 4
@@ -164,10 +160,10 @@ class Scene:
 class Server:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, model: str) -> None:
-        self._process = psutil.Process(process.pid)
+    def __init__(self, running: Running, model: str) -> None:
+        self.cpu_s = running.cpu_s
         self._model = model
-        self._client = httpx.Client(base_url=url, timeout=None)
+        self._client = httpx.Client(base_url=running.url, timeout=None)
 
     def ask(
         self, tensors: Mapping[str, Tensor], outputs: tuple[str, ...], options: Mapping[str, Any]
@@ -196,36 +192,6 @@ class Server:
         cpu, began = self.cpu_s(), time.perf_counter()
         answer = ask()
         return answer, Time(time.perf_counter() - began, self.cpu_s() - cpu)
-
-    def cpu_s(self) -> float:
-        everybody = [self._process, *self._process.children(recursive=True)]
-        return sum(sum(one.cpu_times()[:2]) for one in everybody)
-
-
-@contextlib.contextmanager
-def serving(model: str, *more: str) -> Iterator[Server]:
-    """``walkserve serve``, ready and warm, from start to end."""
-    command = [sys.executable, "-m", "walkserve", "serve", model, "--port", "0", "--device", "cpu"]
-    with tempfile.NamedTemporaryFile("w", suffix=".log") as output:
-        log = Path(output.name)
-        process = subprocess.Popen([*command, *more], stdout=output, stderr=subprocess.STDOUT, text=True)
-        try:
-            yield Server(process, _ready_url(process, log), model.partition("=")[0])
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-
-
-def _ready_url(process: subprocess.Popen[str], log: Path) -> str:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"listening on (http://\S+)", log.read_text())
-        if found:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{found[1]}/ready", timeout=5).status_code == 200:
-                    return found[1]
-        time.sleep(0.1)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text()}")
 
 
 class Contest:
@@ -371,7 +337,8 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         sizes = {"heads": HEADS, "grid": GRID, "frames": FRAMES}
         loops = {"engineered": Recompute(packed, **sizes), "plain": Recompute(plain, **sizes)}
         pages = WAVE * Case(1, 1, WAVES_HORIZON).pages
-        with serving(f"vjepa2-ac:bench={folder}", "--cache-tokens", str(pages * PAGE)) as server:
+        with serving(f"vjepa2-ac:bench={folder}", "--cache-tokens", str(pages * PAGE)) as running:
+            server = Server(running, "vjepa2-ac:bench")
             contest = Contest(server, loops, plain=asked.plain)
             for longest in asked.loops:
                 contest.hold(1, 1, _up_to(longest))
@@ -379,7 +346,8 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
             for _ in range(asked.shared):
                 contest.hold(4, 4, (4,))
             waves = measure_waves(server, loops["engineered"], asked.waves) if asked.waves else None
-    with serving("vjepa2-ac:toy") as server:
+    with serving("vjepa2-ac:toy") as running:
+        server = Server(running, "vjepa2-ac:toy")
         plans = measure_plans(server, asked.plans)
     return {"contest": contest, "waves": waves, "plans": plans}
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from tests.families import trial
 from tests.system.conftest import RunningServer
-from tests.system.test_openapi import EXAMPLES
+from tests.system.test_openapi import EXAMPLES, SHORT
 from websockets.asyncio.client import connect
 
 ASK = {"model": "trial", "text": "on and on", "max_tokens": 8, "seed": 4}
@@ -148,7 +148,7 @@ def test_the_routes_do_as_their_description_says(server, tmp_path):
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/schema/openapi.json"),
             *("--include-path", "/v1/trials", "--max-examples", EXAMPLES, "--seed", "1"),
-            *(() if int(EXAMPLES) > 15 else ("--phases", "examples,fuzzing")),
+            *SHORT,
             *("--continue-on-failure", "--request-timeout", "30"),
         ],
         capture_output=True,

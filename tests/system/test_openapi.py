@@ -13,6 +13,9 @@ from tests.system.conftest import RunningServer
 
 EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", "15")
 """Per route. More of them, by hand: ``SCHEMATHESIS_EXAMPLES=500 pytest tests/system/test_openapi.py``."""
+IS_LONG = int(EXAMPLES) > 15
+SHORT = () if IS_LONG else ("--phases", "examples,fuzzing")
+"""What of it is enough where there are few."""
 CONFIG = """
 [[operations]]
 include-name = "POST /v1/generate"
@@ -40,7 +43,7 @@ def check(server: RunningServer, folder: Path, *arguments: str) -> str:
         text=True,
         cwd=folder,
         env=os.environ | {"SCHEMATHESIS_HOOKS": "openapi_hooks", "PYTHONPATH": hooks},
-        timeout=1200 if int(EXAMPLES) > 15 else 110,
+        timeout=1200 if IS_LONG else 110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -55,8 +58,7 @@ def test_no_request_is_answered_otherwise_than_the_description_says(toy_server, 
 
 
 def test_nor_one_for_images_or_for_an_answer(easel_server, tmp_path):
-    short = () if int(EXAMPLES) > 15 else ("--phases", "examples,fuzzing")
-    said = check(easel_server, tmp_path, "--include-path-regex", "^/v1/(chat|images)/", *short)
+    said = check(easel_server, tmp_path, "--include-path-regex", "^/v1/(chat|images)/", *SHORT)
     assert re.search(r"Operations:\s+3 selected", said)
     assert easel_server.is_ready()
 

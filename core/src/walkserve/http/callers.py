@@ -309,8 +309,7 @@ class Caller:
             self._cut(call)
         else:
             call.give(output, item, size, index)
-            if call.is_over:
-                del self._calls[call.tag]
+            self._forget_if_over(call)
 
     def _cut(self, call: Call) -> None:
         limit = f"more than {self._buffer_bytes:,} bytes waited for it"
